@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -184,10 +185,9 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
         outputs = second.forward(encoded, show_progress=show_progress)
         return {name: values[..., order] for name, values in outputs.items()} if order else outputs
 
-    tasks = [
-        supervised_task(dataclasses.replace(config, labels=configs[0].labels, name=configs[0].name))
-        for config in configs
-    ]
+    decisions = configs[1].decisions and configs[1].decisions.in_order(order)
+    changes: dict[str, Any] = {"labels": configs[0].labels, "name": configs[0].name, "decisions": decisions}
+    tasks = supervised_task(configs[0]), supervised_task(dataclasses.replace(configs[1], **changes))
     return (
         Predictor(tasks[0], first.forward, first.tokenizer, first.max_length, **first.windows),
         Predictor(tasks[1], forward, second.tokenizer, second.max_length, **second.windows),

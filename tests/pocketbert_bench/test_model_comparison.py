@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.tables import column_values
+from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_bench import paired_scores
@@ -232,6 +234,21 @@ def test_label_orders_do_not_matter(tokenizer: Any, labelled: Examples) -> None:
     compared = pb.compare(first, second, labelled, metric="macro_f1")
     assert compared.points_lost == 0 and compared.newly_wrong == compared.newly_right == 0
     assert str(compared).count("loses 0.0 points (0.0 to 0.0)") == 1
+
+
+def test_thresholds_follow_the_order_of_the_labels(tokenizer: Any) -> None:
+    examples, labels = tiny_finetuning.examples(90, 6), ("low", "high")
+    models = [network(tokenizer, 4, labels), network(tokenizer, 4, labels[::-1])]
+    heads = [next(iter(model.heads.values())).output_projection for model in models]
+    for weight, turned in zip(heads[0].weights, heads[1].weights, strict=True):
+        turned.assign(weight.numpy()[..., ::-1])
+    for model in models:
+        thresholds = tuple({"low": 0.2, "high": 0.8}[label] for label in model.task.labels)
+        model.tasks = (dataclasses.replace(model.task, decisions=DecisionConfig(thresholds=thresholds)),)
+    of_both = [answers(model, examples.texts) for model in models]
+    assert np.array_equal(*of_both) and 45 < np.mean(of_both[0] == "low") * 90 < 90
+    compared = pb.compare(*models, examples)
+    assert compared.scores[0] == compared.scores[1] and compared.newly_wrong == compared.newly_right == 0
 
 
 def test_the_second_network_is_scored_by_the_metric_of_the_first(tokenizer: Any) -> None:
