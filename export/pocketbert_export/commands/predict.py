@@ -354,12 +354,12 @@ def opened_input(path: str | None, flag: str = "--input") -> Iterator[IO[str]]:
     """Opens a text file, or standard input for None; `flag` names it in messages."""
     if path is None:
         if isinstance(sys.stdin, io.TextIOWrapper):
-            # UTF-8 in every locale.
-            sys.stdin.reconfigure(encoding="utf-8")
+            # UTF-8 in every locale, with or without a byte-order mark.
+            sys.stdin.reconfigure(encoding="utf-8-sig")
         yield sys.stdin
         return
     try:
-        stream = open(path, encoding="utf-8")
+        stream = open(path, encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{flag} must be a file that can be read; received {path}: {error.strerror}") from error
     with stream:

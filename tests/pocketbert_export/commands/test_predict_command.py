@@ -56,6 +56,26 @@ def test_lines(
         np.testing.assert_allclose(list(answer["probabilities"].values()), probabilities, atol=2e-5)
 
 
+@pytest.mark.parametrize("content", ['{"text": "the film"}', "the film"])
+@pytest.mark.parametrize("from_file", [True, False])
+def test_byte_order_mark_is_no_text(
+    content: str,
+    from_file: bool,
+    paths: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Windows writes the mark into UTF-8 files.
+    file, source = tmp_path / "texts.txt", []
+    file.write_bytes(f"\ufeff{content}\r\n".encode())
+    if from_file:
+        source = [f"--input={file}"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes()), encoding="ascii"))
+    assert cli.main(["predict", f"--model={paths['directory']}", *source]) == 0
+    assert [json.loads(line)["text"] for line in capsys.readouterr().out.splitlines()] == ["the film"]
+
+
 def test_stdin_json_may_mix_pairs_texts(
     small_model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
