@@ -114,7 +114,8 @@ def table(
     )
     if soft_labels:
         check_kind(kind, soft_labels, [name for name in kinds if TASK_RULES[name].min_labels])
-        names = names or soft_label_names(source, soft_labels, separator)
+        several = () if isinstance(label, str) else tuple(label)
+        names = names or several or soft_label_names(source, soft_labels, separator)
         read = SoftReader(read, soft_labels, independent=TASK_RULES[kind].label_form == "multi_label")
     train, labels = read(source, labels=names)
     if soft_labels:

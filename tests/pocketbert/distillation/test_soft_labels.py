@@ -170,6 +170,58 @@ def test_table_without_labels_has_the_most_likely_ones(tables: Path, capsys: pyt
     assert data.train.select([4, 2]).soft_labels.tolist() == data.train.soft_labels[[4, 2]].tolist()
 
 
+@pytest.mark.parametrize("form", ["file", "frame"])
+def test_labels_in_several_columns_are_kept(form: str, tmp_path: Path) -> None:
+    # The labels contradict the probabilities, so that they can only come from their columns.
+    frame = pandas.DataFrame(
+        {
+            "text": ["one", "two", "three"],
+            "a": [1, 0, 0],
+            "b": [0, 0, 1],
+            "p_a": [0.1, 0.8, 0.9],
+            "p_b": [0.7, 0.6, 0.2],
+        }
+    )
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    source = frame if form == "frame" else tmp_path / "train.csv"
+    data = pb.data.table(source, dev=source, label=["a", "b"], soft_labels=["p_a", "p_b"])
+    assert data.train.labels.tolist() == data.dev.labels.tolist() == [[1, 0], [0, 0], [0, 1]]
+    np.testing.assert_array_equal(data.train.soft_labels, frame[["p_a", "p_b"]].to_numpy(np.float32))
+
+
+@pytest.mark.parametrize("form", ["file", "rows"])
+def test_first_row_does_not_decide_for_all(form: str, tmp_path: Path) -> None:
+    rows = [{"text": "one", "low": 0.1, "high": 0.9}, {"text": "two", "low": 0.2, "high": 0.8, "label": "low"}]
+    table = tmp_path / "train.jsonl"
+
+    def read(some: list[dict[str, object]]) -> pb.TaskData:
+        table.write_text("".join(json.dumps(row) + "\n" for row in some), encoding="utf-8")
+        source = table if form == "file" else some
+        return pb.data.table(source, dev=source, soft_labels=LABELS)
+
+    with pytest.raises(UserError, match=r"(line 1|row 0): the row must have a column 'label'"):
+        read(rows)
+    del rows[0]["low"], rows[0]["high"]
+    rows[0]["label"] = "high"
+    with pytest.raises(UserError, match=r"(line 1|row 0): probabilities must be numbers; received ''"):
+        read(rows)
+
+
+def test_probabilities_of_some_row_name_the_labels(tmp_path: Path) -> None:
+    table = tmp_path / "train.jsonl"
+    table.write_text('{"text": "one"}\n{"text": "two", "probabilities": 0.5}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="train.jsonl: probabilities must be an object from label to probability"):
+        pb.data.table(table, dev=table, soft_labels=("probabilities",))
+    table.write_text('{"text": "one"}\n{"text": "two", "probabilities": {"a": 1, "b": 0}}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="line 1: probabilities must be an object from label to probability"):
+        pb.data.table(table, dev=table, soft_labels=("probabilities",))
+
+
+def test_soft_labels_must_be_in_the_training_table(tables: Path) -> None:
+    with pytest.raises(UserError, match="train.csv has none of the columns q_low, q_high in soft_labels; check their"):
+        pb.data.table(tables / "train.csv", dev=tables / "dev.csv", label_names=LABELS, soft_labels=["q_low", "q_high"])
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -27,11 +27,18 @@ _HALF = 0.5
 
 
 def soft_label_names(source: Any, columns: Sequence[str], separator: str) -> tuple[str, ...]:
-    """Names of the labels: the columns, or the members of the first object."""
+    """Names of the labels: the columns, or the members of the first object.
+
+    Raises:
+      UserError: there is no object.
+    """
     if tuple(columns) != (PROBABILITIES,):
         return tuple(columns)
-    cells = next(iter(row_cells(source, PROBABILITIES, separator).values()), "")
-    return tuple(_object(cells))
+    cell = next(filter(None, row_cells(source, PROBABILITIES, separator).values()), "")
+    try:
+        return tuple(_object(cell))
+    except ValueError as error:
+        raise UserError(f"{source if isinstance(source, str | os.PathLike) else name_of(source)}: {error}") from error
 
 
 class SoftReader:
@@ -59,9 +66,10 @@ class SoftReader:
                 f"soft labels need a column for each of the labels {listed(names)}; received {listed(self._columns)}"
             )
         read = self._read
-        if present is not None and label not in present:
+        label_columns = [label] if isinstance(label, str) else list(label)
+        if present is not None and not present & {*label_columns}:
             name = source if is_file else name_of(source)
-            log_info(f"{name} has no column {label!r}: the most likely label of each text is its label")
+            log_info(f"{name} has no column {listed(label_columns)}: the most likely label of each text is its label")
             read = functools.partial(read, label_column=None)
         examples, _ = read(source, labels=names)
         softened = with_soft_labels(
@@ -151,7 +159,7 @@ def row_cells(source: Any, column: str, separator: str) -> dict[str, str]:
     if isinstance(source, str | os.PathLike):
         return column_values(source, column, separator)
     rows = object_rows(source, column, None)
-    return {str(number): cells[column] for number, cells in rows if not isinstance(cells, str)}
+    return {str(number): cells.get(column, "") for number, cells in rows if not isinstance(cells, str)}
 
 
 def _number(text: str) -> float:

@@ -44,10 +44,10 @@ def class_names(source: object, column: str) -> tuple[str, ...] | None:
 
 
 def column_names(source: Any) -> set[str] | None:
-    """Names of the columns, or of the members of the first row; None for tuples and data streams."""
+    """Names of the columns, or of the members of all rows; None for tuples and data streams."""
     columns = _columns(source)
     if columns is None and isinstance(source, Sequence) and source and isinstance(source[0], Mapping):
-        columns = [*source[0]]
+        columns = [name for row in source if isinstance(row, Mapping) for name in row]
     return None if columns is None else set(columns)
 
 

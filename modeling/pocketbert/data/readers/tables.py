@@ -189,9 +189,14 @@ def _row_problem(
 
 
 def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[str, ...]:
-    """Columns of a `.csv`, `.tsv` or `.jsonl` file: those of its first good row; empty without one."""
+    """Columns of the good rows of a `.csv`, `.tsv` or `.jsonl` file; empty without one.
+
+    Rows of a `.jsonl` file may have different columns.
+    """
     rows = (cells for _, cells in _file_rows(Path(path), (), separator) if not isinstance(cells, str))
-    return tuple(next(rows, ()))
+    if Path(path).suffix.lower() != ".jsonl":
+        return tuple(next(rows, ()))
+    return tuple(dict.fromkeys(name for cells in rows for name in cells))
 
 
 def has_labels(
