@@ -322,6 +322,11 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
                 f"triplet_margin needs pairs with negatives; received {config.triplet_margin:g} without them; pass "
                 f"{argument('negative_column', 'COLUMN', python='negative=COLUMN')}, or leave it out"
             )
+        if config.micro_batches > 1 and get_task(data.task).has_vectors:
+            problems.append(
+                f"micro_batches is for losses of single texts; {data.task.kind} compares several; received "
+                f"{config.micro_batches}; leave it out"
+            )
         problems += filter(None, [room_problem(run.truncation or HEAD, length)])
         try:
             _class_weights(config, data)

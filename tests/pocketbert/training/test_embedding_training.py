@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,18 @@ def test_own_pooling_and_dense_layer_continue(tmp_path: Path) -> None:
 def test_scores_above_the_largest_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="scores must lie in -1 to 1, for cosines .*; received 4; give .* max_score="):
         pb.data.pairs(write_pairs(tmp_path / "pairs.tsv", 30, scored=True), text="first", pair="second", score="label")
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_parts_of_a_batch_are_refused(scored: bool, tmp_path: Path) -> None:
+    # A part would have fewer negatives, and the last one might cut a pair in two.
+    model = tiny_finetuning.write_model(tmp_path / "model")
+    table = write_pairs(tmp_path / "pairs.tsv", 40, scored=scored)
+    data = pb.data.pairs(table, text="first", pair="second", score="label" if scored else None, max_score=4.0)
+    config = dataclasses.replace(OPTIONS, micro_batches=2)
+    with pytest.raises(UserError, match="single texts; embedding compares several; received 2; leave it out"):
+        pb.finetune(model, data, tmp_path / "run", config=config)
+    assert not (tmp_path / "run").exists()
 
 
 def test_command_trains_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
