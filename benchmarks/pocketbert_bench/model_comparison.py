@@ -17,8 +17,9 @@ from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
-from pocketbert.tasks.base import Outputs, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.data_checks import cut_warning
+from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor

@@ -11,7 +11,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
-from pocketbert.tasks.base import Outputs
+from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.quantization.scored_texts import Loss
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pocketbert.data.readers.iob import WordSpan, iob2
 from pocketbert.data.readers.sentences import split_sentences
-from pocketbert.data.readers.tagged_texts import split_words
 from pocketbert.data.readers.text import read_documents
+from pocketbert.data.readers.word_splitting import split_words
 
 LABELS = ("ACRONYM", "NAME")
 _SHORTEST, _LONGEST = 5, 60

@@ -40,14 +40,12 @@ class Model(tf_keras.Model):
 
     A call returns the encoder's outputs if there is no task, else the logits by name, float32: `logits` [B, labels] for
     classification and multi_label, [B] for regression (two equal rows for a separate pair); `start_logits` and
-    `end_logits` [B, S] for spans; `token_logits` [B, S, labels] for token_classification; for several heads, those of
-    each with its name in front;
-    `prediction_logits` [B, S, V] for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]);
-    `seq_relationship_logits` [B, 2] for next sentence; `embedding` [B, D] for sentence embeddings.
+    `end_logits` [B, S] for spans; `token_logits` [B, S, labels] for token_classification; `prediction_logits` [B, S, V]
+    for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]); `seq_relationship_logits` [B, 2] for next
+    sentence; `embedding` [B, D] for embeddings; for several heads, those of each with its name in front.
 
-    `heads` maps kinds (`classification`) to heads; several heads of one kind have the names of their tasks. If several
-    heads share the name of an output, it is prefixed with the head: `classification_logits` and `regression_logits`, or
-    `sst2_logits` and `cola_logits`.
+    `heads` maps kinds (`classification`) to heads; several heads of one kind have the names of their tasks. An output
+    whose name several heads share has the head in front: `sst2_logits` and `cola_logits`.
 
     Train it with Keras' `compile` and `fit`, on labels by output name or, with one head, plain labels: [B], or for
     spans the answers' first and last tokens [B, 2]. Without a `loss`, `compile` uses the losses of the tasks; a head
@@ -396,7 +394,7 @@ def from_pretrained(
 
 
 def _called_once(model: Model) -> Model:
-    rows = 2 if any(task.pairs for task in model.tasks) else 1
+    rows = 1 + any(task.pairs for task in model.tasks)
     ids = tf.zeros([rows, min(3, model.config.max_position_embeddings)], tf.int32)
     model({name: ids for name in ("input_word_ids", "input_mask", "input_type_ids")})
     return model

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskRules
-from pocketbert.tasks.base import Forward
+from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.outputs import CrossEntropy
 from pocketbert.tasks.registry import register
 from pocketbert.tasks.token_classification import TokenClassification, TokenClassificationHead

@@ -18,7 +18,7 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.json_reading import read_json, read_members
 from pocketbert.recipes import RECIPES
-from pocketbert.tasks.base import Forward
+from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.added_tokens import AddedToken

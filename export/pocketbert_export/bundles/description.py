@@ -85,7 +85,7 @@ def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
     options = {name: dataclasses.asdict(task)[name] for name in fields}
     described = {name: option for name, option in options.items() if option is not None}
     if task.tasks:
-        described["tasks"] = [_task(part) for part in task.tasks]
+        described["tasks"] = [task_fields(part) for part in task.tasks]
     return {"kind": task.kind, "name": task.name, "labels": list(task.labels), **described}
 
 

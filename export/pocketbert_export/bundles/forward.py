@@ -8,7 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.tasks.base import Outputs, Task
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.outputs import GatheredOutputs, row_progress
 from pocketbert_export.tflite.length_buckets import Inputs, bucket_by_length
 

@@ -23,8 +23,8 @@ from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
-from pocketbert.tasks.base import Forward, Outputs
 from pocketbert.tasks.classification import MEAN_LENGTH
+from pocketbert.tasks.interfaces import Forward, Outputs
 
 HEAD_FILE = "head.tflite"
 HEAD_SIGNATURE, FIRST, SECOND = "head", "first", "second"

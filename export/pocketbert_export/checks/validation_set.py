@@ -11,7 +11,8 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.tasks.base import Rows, SupervisedTask, Task
+from pocketbert.tasks.base import SupervisedTask, Task
+from pocketbert.tasks.interfaces import Rows
 from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.text_rows import TextRows

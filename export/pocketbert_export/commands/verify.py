@@ -70,7 +70,8 @@ def run(options: Options) -> int:
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.bundles.predictors import limit_remedy
     from pocketbert_export.exporter import warn_of_cuts
-    from pocketbert_export.verification.verify import GateFailed, check_task, verify_bundle
+    from pocketbert_export.verification.file_checks import check_task
+    from pocketbert_export.verification.verify import GateFailed, verify_bundle
 
     bundle = Bundle.open(chosen.bundle)
     if chosen.mediapipe:

@@ -8,7 +8,7 @@ from typing import Any
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import LabelledData
 from pocketbert.errors import UserError
-from pocketbert.tasks.base import Evaluator
+from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Scores

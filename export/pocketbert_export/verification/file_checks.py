@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -120,3 +121,29 @@ def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check
     row_counts = ", ".join(f"{row:,}" for row in sorted(set(rows))) or "no"
     reason = f"the vocabulary has {vocab_size:,} tokens, the embedding table {row_counts} rows"
     return Check(name="vocabulary", passed=passed, reason=reason)
+
+
+def _as_exported(task: TaskConfig) -> TaskConfig:
+    """A task without what is for training alone, or shown by the graph."""
+    parts = None if task.tasks is None else tuple(map(_as_exported, task.tasks))
+    return dataclasses.replace(task, dropout=0.0, pooling=None, tasks=parts, weight=None)
+
+
+def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
+    """Checks that the bundle has the model's task, with its labels in its order; None is a bare encoder."""
+    # Dropout is for training only. The outputs of the graph show its pooling.
+    bundle_fields, models = (
+        {} if each is None else dataclasses.asdict(_as_exported(each)) for each in (task, model_task)
+    )
+    reason = "task, labels and label order match the model"
+    if bundle_fields != models:
+        names = [name for name in {**bundle_fields, **models} if bundle_fields.get(name) != models.get(name)]
+        has, wants = (
+            ", ".join(f"{name} {each[name]!r}" for name in names) if each else "no task"
+            for each in (bundle_fields, models)
+        )
+        reason = (
+            f"the tasks differ: the bundle has {has}; the model has {wants}; pass the model that the bundle was "
+            "exported from, or export it again"
+        )
+    return Check(name="task", passed=bundle_fields == models, reason=reason)

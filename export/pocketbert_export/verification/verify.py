@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
@@ -186,7 +185,7 @@ def verify_bundle(
         return _verify(
             bundle, reference, examples, bounds, runtimes, metric, data_task, windows, model_directory, records=records
         )
-    same_task = check_task(bundle.pair_task, bundle.pair_task if reference is None else reference.task)
+    same_task = file_checks.check_task(bundle.pair_task, bundle.pair_task if reference is None else reference.task)
     reference = reference if same_task.passed else None
     encoder = None if reference is None else text_encoder(reference)
     texts = None if examples is None else unlabelled_texts(examples)
@@ -253,7 +252,7 @@ def _verify(
     tokenizer = _check_tokenizer(bundle, reference, gate_examples)
     checks.append(tokenizer)
     if reference is not None:
-        same_task = check_task(bundle.task, reference.task)
+        same_task = file_checks.check_task(bundle.task, reference.task)
         checks.append(same_task)
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
         checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
@@ -351,32 +350,6 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: Labelled
     sound = "golden texts give the golden ids"
     reason = "; ".join(problems) or (sound if model_tokenizer is None else f"{sound}, real texts give the model's ids")
     return count_check("tokenizer", problems, reason)
-
-
-def _as_exported(task: TaskConfig) -> TaskConfig:
-    """A task without what is for training alone, or shown by the graph."""
-    parts = None if task.tasks is None else tuple(map(_as_exported, task.tasks))
-    return dataclasses.replace(task, dropout=0.0, pooling=None, tasks=parts, weight=None)
-
-
-def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
-    """Checks that the bundle has the model's task, with its labels in its order; None is a bare encoder."""
-    # Dropout is for training only. The outputs of the graph show its pooling.
-    bundle_fields, models = (
-        {} if each is None else dataclasses.asdict(_as_exported(each)) for each in (task, model_task)
-    )
-    reason = "task, labels and label order match the model"
-    if bundle_fields != models:
-        names = [name for name in {**bundle_fields, **models} if bundle_fields.get(name) != models.get(name)]
-        has, wants = (
-            ", ".join(f"{name} {each[name]!r}" for name in names) if each else "no task"
-            for each in (bundle_fields, models)
-        )
-        reason = (
-            f"the tasks differ: the bundle has {has}; the model has {wants}; pass the model that the bundle was "
-            "exported from, or export it again"
-        )
-    return Check(name="task", passed=bundle_fields == models, reason=reason)
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:

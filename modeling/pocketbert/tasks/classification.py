@@ -13,9 +13,9 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.class_names import described_probabilities, positive_class
 from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold, threshold_logits
+from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.separate_pairs import FEATURES, ROWS, pair_features

@@ -28,7 +28,8 @@ from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.notation import argument
-from pocketbert.tasks.base import Forward, Outputs, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors

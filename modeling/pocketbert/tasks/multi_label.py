@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.tasks.base import Decisions
 from pocketbert.tasks.class_names import described_probabilities
 from pocketbert.tasks.classification import ClassificationHead
 from pocketbert.tasks.decisions import DecisionChoice, label_thresholds, threshold_logits
+from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, MULTI_LABEL_METRICS, label_results, names_of_f1, root_mean_square
 from pocketbert.tasks.mistakes import listed
 from pocketbert.tasks.outputs import mean_over_examples

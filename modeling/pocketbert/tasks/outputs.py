@@ -18,7 +18,8 @@ from pocketbert.layers.checks import require
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.progress import bar
-from pocketbert.tasks.base import Outputs, Task
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.interfaces import Outputs
 
 # Rows per batch of a float model.
 BATCH_SIZE = 32

@@ -12,7 +12,8 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
-from pocketbert.tasks.base import Evaluator, Forward, Outputs, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
 from pocketbert.tasks.texts import TextTask

@@ -22,7 +22,8 @@ from pocketbert.data.head_tables import read_heads
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
 from pocketbert.heads_config import described_heads, loss_weight
-from pocketbert.tasks.base import Forward, SupervisedTask, Task
+from pocketbert.tasks.base import SupervisedTask, Task
+from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.outputs import Labelled, check_finite_answers
 from pocketbert.tasks.parts import output_name, packed_labels, part_labels, part_of, part_outputs, weighted_sum
 from pocketbert.tasks.scores import Baseline, Scores

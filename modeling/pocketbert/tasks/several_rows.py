@@ -14,7 +14,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.windows import WindowOptions
-from pocketbert.tasks.base import Evaluator, Forward, Outputs
+from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.parts import output_name, part_of, part_outputs

@@ -18,7 +18,8 @@ from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
-from pocketbert.tasks.base import Forward, Rows, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.interfaces import Forward, Rows
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,

@@ -10,11 +10,12 @@ import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.readers.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of
-from pocketbert.data.readers.tagged_texts import TaggedTexts, continues
+from pocketbert.data.readers.tagged_texts import TaggedTexts
+from pocketbert.data.readers.word_splitting import continues
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
-from pocketbert.tasks.base import Outputs
 from pocketbert.tasks.classification import probabilities_of
+from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.metrics import tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, listed, most_certain
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pocketbert.data.batches import encode
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.tasks.base import Outputs
+from pocketbert.tasks.interfaces import Outputs
 
 if TYPE_CHECKING:
     from pocketbert.tasks.texts import TextTask

@@ -11,7 +11,8 @@ from scipy.special import expit, logit, softmax
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
-from pocketbert.tasks.base import Forward, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
+from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.text_inputs import texts_and_pairs
 

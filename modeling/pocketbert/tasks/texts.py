@@ -18,9 +18,10 @@ from pocketbert.data.readers.glue import GLUE
 from pocketbert.data.readers.tables import read_table
 from pocketbert.data.readers.text_pairs import single_texts
 from pocketbert.errors import UserError
-from pocketbert.tasks.base import Forward, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.class_names import positive_class
 from pocketbert.tasks.decisions import DecisionChoice
+from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
 from pocketbert.tasks.outputs import check_finite_answers

@@ -21,8 +21,9 @@ from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.loss_normalization import masked_mean
-from pocketbert.tasks.base import Decisions, Forward, Outputs, SupervisedTask
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import class_decisions
+from pocketbert.tasks.interfaces import Decisions, Forward, Outputs
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake

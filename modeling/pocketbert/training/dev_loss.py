@@ -9,7 +9,8 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.tasks.base import Evaluator, Forward, Outputs, Task
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
 from pocketbert.tasks.parts import part_labels, part_outputs, weighted_sum
 
 if TYPE_CHECKING:

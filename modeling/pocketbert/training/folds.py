@@ -20,7 +20,7 @@ from pocketbert.files import write_tensors, write_text
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.tasks.base import Outputs
+from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import TASKS, listed, supervised_kinds, supervised_task
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig

@@ -13,8 +13,8 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
-from pocketbert.tasks.base import Outputs, Rows
 from pocketbert.tasks.decisions import DecisionChoice, described_decisions
+from pocketbert.tasks.interfaces import Outputs, Rows
 from pocketbert.tasks.mistakes import MOST_MISTAKES
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores, score_interval

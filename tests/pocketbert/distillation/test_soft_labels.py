@@ -217,11 +217,6 @@ def test_probabilities_of_some_row_name_the_labels(tmp_path: Path) -> None:
         pb.data.table(table, dev=table, soft_labels=("probabilities",))
 
 
-def test_soft_labels_must_be_in_the_training_table(tables: Path) -> None:
-    with pytest.raises(UserError, match="train.csv has none of the columns q_low, q_high in soft_labels; check their"):
-        pb.data.table(tables / "train.csv", dev=tables / "dev.csv", label_names=LABELS, soft_labels=["q_low", "q_high"])
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -27,7 +27,7 @@ from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import TrainingFailed
 from pocketbert.tasks.answer_scores import squad_2_score
 from pocketbert.tasks.answers import Answer, Answered
-from pocketbert.tasks.base import Evaluator
+from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.question_answering import QuestionScores, encode_questions, read_answers
 from pocketbert.tasks.registry import supervised_task

@@ -25,19 +25,14 @@ import numpy as np
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.iob import OUTSIDE, SchemeCheck, WordSpan, iob2, is_tag, spans_of, type_of
 from pocketbert.data.readers.rows import RowProblems, json_object, read_utf8, shown
+from pocketbert.data.readers.word_splitting import split_words
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalization
 
 _EXTENSIONS = (".conll", ".iob", ".iob2", ".bio", ".bioes")
 _SPANS = "spans"
 _DOCUMENT = "-DOCSTART-"
-# Letters and marks of scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
-UNSPACED = (
-    (0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x3005, 0x3007),
-    (0x3041, 0x30FF), (0x31F0, 0x31FF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),
-)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -154,65 +149,6 @@ def is_tagged_file(path: str | os.PathLike[str] | None) -> bool:
 def plain_texts(texts: Sequence[str], source: str) -> TaggedTexts:
     """Texts without labels; `split_words` finds the words."""
     return TaggedTexts(list(texts), [split_words(text) for text in texts], None, source)
-
-
-def split_words(text: str) -> np.ndarray:
-    """Splits a text as BERT does: at white space; punctuation marks and ideographs are words of their own.
-
-    A departure from BERT: so are characters of other scripts without spaces, see `UNSPACED`. A span can then begin and
-    end at each token.
-
-    Returns:
-      int64 `[words, 2]`, the offsets of each word in code points.
-    """
-    # Lone surrogates, which tokenizers drop, have code points too.
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
-    kinds = _kinds()[codes]
-    is_space = kinds == SPACE
-    alone = kinds == ISOLATED
-    # A word starts at a character that is no space, behind a space or beside a character that stands alone.
-    before = np.concatenate([[True], (is_space | alone)[:-1]])[: len(kinds)]
-    behind = np.concatenate([(is_space | alone)[1:], [True]])[: len(kinds)]
-    starts = np.flatnonzero(~is_space & (alone | before))
-    ends = np.flatnonzero(~is_space & (alone | behind)) + 1
-    return np.stack([starts, ends], axis=1)
-
-
-@functools.cache
-def _kinds() -> np.ndarray:
-    """The kind of each code point; those that a tokenizer drops do not end a word."""
-    tables = normalization(lowercase=False)
-    remains = tables.count > 0
-    kinds = np.full(len(remains), DROPPED)
-    kinds[remains] = tables.kind[tables.start[remains]]
-    unspaced = _is_unspaced()
-    kinds[unspaced & (kinds == WORD)] = ISOLATED
-    return kinds
-
-
-@functools.cache
-def _is_unspaced() -> np.ndarray:
-    unspaced = np.zeros(CODE_POINTS, bool)
-    for first, last in (*UNSPACED, *IDEOGRAPHS):
-        unspaced[first : last + 1] = True
-    return unspaced
-
-
-def continues(text: str, words: np.ndarray) -> np.ndarray:
-    """Whether each word follows another one without space and is a character of a script without spaces.
-
-    A token may have several such words. Those without a token of their own belong to the word before.
-
-    Args:
-      text: the text.
-      words: int64 `[words, 2]`, offsets.
-
-    Returns:
-      bool `[words]`.
-    """
-    codes = np.array([ord(text[start]) for start in words[:, 0]], np.int64)
-    follows = np.concatenate([[False], words[1:, 0] == words[:-1, 1]])[: len(words)]
-    return follows & _is_unspaced()[codes]
 
 
 def read_tagged(

@@ -11,7 +11,8 @@ from transformers.models.bert.tokenization_bert import BasicTokenizer
 
 import pocketbert as pb
 from pocketbert.data.readers.iob import WordSpan, iob2, spans_of
-from pocketbert.data.readers.tagged_texts import plain_texts, read_tagged, split_words
+from pocketbert.data.readers.tagged_texts import plain_texts, read_tagged
+from pocketbert.data.readers.word_splitting import split_words
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import UserError
 

@@ -1,0 +1,84 @@
+"""What tasks work with: outputs of networks, token rows, decisions and evaluators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from pocketbert.configs import TaskConfig
+from pocketbert.data.batches import EncodedExamples
+from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
+
+if TYPE_CHECKING:
+    from pocketbert.tasks.scores import Scores
+
+# Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
+Outputs: TypeAlias = Mapping[str, np.ndarray]
+
+
+class Forward(Protocol):
+    """Runs token rows through a float model (`outputs.ModelForward`) or a bundle."""
+
+    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        """Returns the outputs of at least one row; `show_progress` prints to stderr."""
+
+
+class Rows(Protocol):
+    """Data as token rows, ready to score a network's outputs.
+
+    Attributes:
+      encoded: the rows; a question has one row per window.
+    """
+
+    encoded: EncodedExamples
+
+    @property
+    def decided(self) -> np.ndarray | Mapping[str, np.ndarray] | None:
+        """Places of the outputs that decide, such as those of words' first tokens, or these by output; None for all."""
+
+    def __len__(self) -> int:
+        """Number of examples."""
+
+    def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
+        """The metric and the correctness of each example; None for answers that are not right or wrong."""
+
+    def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
+        """Computes the metric of the examples at some indices, int64 [N], with repetitions; see `score_interval`."""
+
+
+class Decisions(NamedTuple):
+    """Decisions of two networks, for the verification gate.
+
+    Attributes:
+      same: bool, whether the networks agree.
+      near_tie: bool, whether the first network is close to a tie.
+      counted: name of the decisions in messages.
+    """
+
+    same: np.ndarray
+    near_tie: np.ndarray
+    counted: str
+
+
+class Evaluator(Protocol):
+    """Scores a network on labelled data, any number of times."""
+
+    @property
+    def task(self) -> TaskConfig:
+        """Configuration of the network, with the thresholds that the last evaluation chose."""
+
+    def metrics(self, when: str) -> dict[str, float]:
+        """The metrics of the current weights; `when`, such as `after step 7`, goes into error messages."""
+
+    def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
+        """The metrics and those of a baseline.
+
+        Args:
+          main_metric: the metric to report first; None for that of the task.
+          metrics: result of `metrics` for the current weights, if known.
+        """
+
+    def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
+        """Up to `most` wrong answers of the last call of `scores`, the most certain first; None for all."""
