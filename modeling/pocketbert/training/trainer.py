@@ -324,11 +324,13 @@ class Trainer:
 
     def _keep_checkpoint(self, evaluator: StageEvaluator | None, *, is_evaluated: bool) -> None:
         """Saves the current model beside the best one, if `RunConfig.keep_checkpoints` asks for it."""
-        state, kept = self.state, self.plan.run.keep_checkpoints
+        state, run, kept = self.state, self.plan.run, self.plan.run.keep_checkpoints
         every_epoch = kept == "every-epoch" and (state.step_in_epoch == 0 or state.finished)
         if not self.distribution.is_chief or not (every_epoch or (isinstance(kept, int) and is_evaluated)):
             return
-        # With the thresholds of this evaluation, not of the best one.
+        # With the thresholds of these weights, not of the best ones.
+        if evaluator is not None and not is_evaluated and (run.decision_thresholds or run.reject):
+            evaluator.metrics(self._lines.when(state.step))
         self._take_thresholds(evaluator, 1.0)
         folder = self.folder / CHECKPOINTS_FOLDER
         save_kept(folder / f"step-{state.step:0{_STEP_DIGITS}d}", self.model, self.adapters)

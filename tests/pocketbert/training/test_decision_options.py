@@ -139,6 +139,38 @@ def test_resumed_run_is_the_same(run: RunConfig, start: Path, tmp_path: Path, mo
     ]
 
 
+def test_models_after_each_epoch_have_their_own_thresholds(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pocketbert.training.trainer import Trainer
+
+    # Epochs of 5 steps; there are evaluations after steps 20 and 25 only.
+    examples, config = data(), replace(CONFIG, epochs=5)
+    run = replace(THRESHOLDS, keep_checkpoints="every-epoch")
+    finetune(start, examples, tmp_path / "whole", config=config, run=run)
+    written, checkpoints = Trainer._write_checkpoint, iter(range(99))
+
+    def interrupted(self: Trainer) -> None:
+        written(self)
+        if next(checkpoints) == 12:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_write_checkpoint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(start, examples, tmp_path / "run", config=config, run=run)
+    monkeypatch.setattr(Trainer, "_write_checkpoint", written)
+    finetune(start, examples, tmp_path / "run", config=config, run=run)
+    gold = np.asarray(examples.dev.labels)
+    for step in (5, 10, 15, 20, 25):
+        folder = tmp_path / "run/checkpoints" / f"step-{step:07d}"
+        model = pb.from_pretrained(folder)
+        scores = np.diff(model(model.tokenizer(examples.dev.texts, max_length=23))["logits"].numpy())[:, 0]
+        best = max(f1_score(gold, scores > cut) for cut in [-np.inf, *scores])
+        answers = [label == "high" for label in predicted(folder, examples.dev.texts)]
+        assert f1_score(gold, answers) == pytest.approx(best), step
+        assert stored(folder) == stored(tmp_path / "whole/checkpoints" / folder.name), step
+
+
 def test_records_without_the_options_are_as_before(start: Path, tmp_path: Path) -> None:
     finetune(start, data(), tmp_path / "run", config=replace(CONFIG, epochs=1))
     record = json.loads((tmp_path / "run/run.json").read_text("utf-8"))
