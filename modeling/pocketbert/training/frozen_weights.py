@@ -13,9 +13,10 @@ from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.errors import raise_if_any
 from pocketbert.notation import argument
+from pocketbert.training.config import RunConfig
 from pocketbert.training.kept_heads import source_of
 from pocketbert.training.stage import Stage
-from pocketbert.training.weight_patterns import matching_paths, stored_names
+from pocketbert.training.weight_patterns import matching_paths, parse_rate_factors, stored_names
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,25 @@ def freeze(
             )
     raise_if_any(problems, "frozen weights")
     return frozen
+
+
+def check_rates(run: RunConfig, paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
+    """Raises a `UserError` for learning rates of frozen weights alone; `paths` are those of the frozen weights."""
+    weights = {
+        f"rate_factors for {pattern!r}": matching_paths("rate_factors", pattern, config, tasks)
+        for pattern in parse_rate_factors(run.rate_factors)
+    }
+    if run.layer_decay is not None:
+        layered = ("encoder.embeddings.", "encoder.layers.")
+        weights["layer_decay"] = [path for path in tensor_specs(config, tasks) if path.startswith(layered)]
+    raise_if_any(
+        [
+            f"{option} has no effect, because all of its weights are frozen; leave it out, or freeze fewer weights"
+            for option, of_option in weights.items()
+            if {*of_option} <= {*paths}
+        ],
+        "frozen weights",
+    )
 
 
 def _trains(trainable: Callable[[str], bool], untrained: Collection[str], name: str) -> bool:

@@ -22,7 +22,7 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.cut_texts import truncation_problems
 from pocketbert.training.decision_options import choice_problems
 from pocketbert.training.distribution import Distribution
-from pocketbert.training.frozen_weights import FrozenWeights, freeze, frozen_paths, in_words, outline
+from pocketbert.training.frozen_weights import FrozenWeights, check_rates, freeze, frozen_paths, in_words, outline
 from pocketbert.training.initialization import ModelInit, make_model
 from pocketbert.training.objective import Adapters, Objective
 from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
@@ -117,6 +117,7 @@ class Plan:
             vocabulary = dataclasses.replace(self.vocabulary, truncation=self.run.truncation)
             object.__setattr__(self, "vocabulary", vocabulary)
         if self.frozen_paths:
+            check_rates(self.run, self.frozen_paths, self.start.config, self.tasks)
             object.__setattr__(self, "stages", freeze(self.stages, self.frozen_paths, self.start.config, self.tasks))
 
     @functools.cached_property

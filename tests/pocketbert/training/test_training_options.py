@@ -94,6 +94,19 @@ def test_wrong_patterns_name_the_weights(start: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
+def test_rates_of_frozen_weights_are_refused(start: Path, tmp_path: Path) -> None:
+    for options, message in [
+        (
+            {"freeze": ("head", "layers:1"), "rate_factors": ("layers:1-2=2", "head=5")},
+            "rate_factors for 'head' has no",
+        ),
+        ({"freeze": ("embeddings", "layers:1-3"), "layer_decay": 0.9}, "layer_decay has no effect, because all of its"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            finetune(start, data(), tmp_path / "run", config=CONFIG, run=replace(RUN, **options))
+        assert not (tmp_path / "run").exists()
+
+
 def first_step(start: Path, folder: Path, **options: Any) -> dict[str, np.ndarray]:
     """Change of each weight of the encoder in one step without decay and clipping: the rate, for Adam's first step."""
     config = replace(CONFIG, weight_decay=0.0, clip_norm=None, warmup_ratio=0.0, schedule="constant")
