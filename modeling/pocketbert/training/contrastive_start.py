@@ -8,12 +8,14 @@ so that a step on 32 texts trains on 496 pairs, and there is no dropout.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import TrainingFailed
@@ -63,6 +65,7 @@ def train_contrastively(
     most_per_batch: int,
     seed: int,
     frozen: Iterable[str] = (),
+    rate_factors: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Trains the encoder of a classifier on the pairs of its examples.
 
@@ -74,6 +77,7 @@ def train_contrastively(
       most_per_batch: most examples in a batch; at most 32 are used.
       seed: seed of the order of the examples.
       frozen: paths of weights that stay as they are.
+      rate_factors: factors of the learning rate, by a weight's name in a model directory; 1 for the others.
 
     Raises:
       TrainingFailed: the loss is infinite or NaN.
@@ -85,7 +89,12 @@ def train_contrastively(
         for path, weight in model.weights_by_path().items()
         if path.startswith("encoder.") and path not in constant
     }
-    named_optimizer = AdamW(LinearSchedule(_RATE, steps), clip_norm=_CLIP_NORM)
+    specs = tensor_specs(model.config, model.tasks)
+    named_optimizer = AdamW(
+        LinearSchedule(_RATE, steps),
+        clip_norm=_CLIP_NORM,
+        multiplier=lambda path, step: rate_factors.get(specs[path].name, 1.0),
+    )
     named_optimizer.bind(weights)
     named_optimizer.build([*weights.values()])
     optimizer = with_loss_scaling(named_optimizer)

@@ -45,6 +45,7 @@ def test_loss_of_one_text_is_zero() -> None:
 
 
 def _model(folder: Path) -> tuple[Model, EncodedExamples]:
+    folder.mkdir(exist_ok=True)
     model = pb.from_pretrained(tiny_finetuning.write_model(folder / "start"), task=tiny_finetuning.TASK)
     return model, encode(tiny_finetuning.examples(37, 2), model.tokenizer, 24, show_progress=False)
 
@@ -71,10 +72,24 @@ def test_texts_with_one_label_move_together(tmp_path: Path) -> None:
     assert changed and all(path.startswith("encoder.embeddings.") for path in changed)
 
 
+def test_learning_rates_have_the_factors_of_the_run(tmp_path: Path) -> None:
+    word, query = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.self.query.weight"
+    changes = []
+    for factors in ({}, {word: 3.0, query: 0.5}):
+        model, encoded = _model(tmp_path / str(len(factors)))
+        before = {name: weight.numpy() for name, weight in model.named_variables().items()}
+        train_contrastively(model, "first", encoded, 1, most_per_batch=32, seed=3, rate_factors=factors)
+        changes.append({name: weight.numpy() - before[name] for name, weight in model.named_variables().items()})
+    # The first step of Adam is the rate, 1e-4; float32 weights of order 0.1 have steps of 2^-27.
+    for name, change in changes[0].items():
+        factor = {word: 3.0, query: 0.5}.get(name, 1.0)
+        np.testing.assert_allclose(changes[1][name], factor * change, atol=1e-7, err_msg=name)
+    assert np.abs(changes[0][word]).max() > 5e-5 and np.abs(changes[0][query]).max() > 5e-5
+
+
 def test_start_repeats_to_the_bit(tmp_path: Path) -> None:
     rounds = []
     for name in ("one", "two"):
-        (tmp_path / name).mkdir()
         model, encoded = _model(tmp_path / name)
         train_contrastively(model, "first", encoded, 3, most_per_batch=8, seed=7)
         rounds.append({path: weight.numpy() for path, weight in model.weights_by_path().items()})

@@ -243,6 +243,7 @@ class FinetuningPlan(Plan):
             most_per_batch=self.stages[-1].batch_size,
             seed=self.run.seed,
             frozen=self.frozen_paths,
+            rate_factors=self.stages[-1].rate_factors,
         )
         start = self._fit_head(run.model, (pooling,))
         assert start is not None
