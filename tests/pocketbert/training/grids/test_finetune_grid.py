@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -16,6 +17,9 @@ from safetensors.numpy import load_file
 
 import pocketbert as pb
 from pocketbert import cli
+from pocketbert.errors import UserError
+from pocketbert.training.finetune import finetune_grid
+from pocketbert.training.grids.points import Grid
 
 DEV = tiny_finetuning.examples(29, seed=1)
 
@@ -114,6 +118,15 @@ def test_bad_input_leaves_nothing(
     assert not output.out
     assert re.search(message, output.err.splitlines()[-1])
     assert not (tmp_path / "run").exists()
+
+
+def test_all_points_are_checked_before_the_first_run(folder: Path, tmp_path: Path) -> None:
+    examples = dataclasses.replace(DEV, labels=np.arange(len(DEV), dtype=np.float32))
+    data = pb.TaskData(task=pb.TaskConfig(kind="regression"), train=examples, dev=examples)
+    config, grid = pb.FinetuneConfig(epochs=1, batch_size=16, max_length=23), Grid({"label_smoothing": (0.0, 0.1)})
+    with pytest.raises(UserError, match="label_smoothing needs labels with classes; regression has none"):
+        finetune_grid(grid, (0,), folder / "tiny", data, tmp_path / "grid", config=config)
+    assert not (tmp_path / "grid").exists()
 
 
 @pytest.mark.nightly
