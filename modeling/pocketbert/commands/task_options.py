@@ -263,8 +263,10 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 
     embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
     if options.task:
-        if options.negative_column:
-            raise UserError(f"--negative-column is for --train-file; received it with --task={options.task}")
+        for name in ("negative_column", "max_score"):
+            if getattr(options, name) != getattr(TaskOptions, name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} is for --train-file; received it with --task={options.task}; leave it out")
         return data.pairs(options.task, options.data, embedding=embedding)
     path, label = options.train_file or "", table.one_label
     scored = (label,) != TableOptions.label_column or label in table_columns(path, table.separator)
@@ -320,11 +322,12 @@ def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft
             f"--labels is for classes and spans; received {','.join(options.labels)} for "
             f"{'questions' if asks else 'embeddings'}; leave it out"
         )
-    if options.negative_column and reads != "pairs":
-        raise UserError(
-            f"--negative-column is for --kind=embedding; received {options.negative_column} with {options.kind}; leave "
-            "it out"
-        )
+    for name in ("negative_column", "max_score", "pooling") if reads != "pairs" else ():
+        if (value := getattr(options, name)) != getattr(TaskOptions, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{flag} is for --kind=embedding; received {value} with {task or options.kind}; leave it out"
+            )
     if soft_labels and (asks or task or reads == "pairs"):
         received = "questions" if asks else task or "embeddings"
         raise UserError(

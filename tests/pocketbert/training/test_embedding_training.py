@@ -166,6 +166,23 @@ def test_scores_above_the_largest_are_refused(tmp_path: Path) -> None:
         pb.data.pairs(write_pairs(tmp_path / "pairs.tsv", 30, scored=True), text="first", pair="second", score="label")
 
 
+@pytest.mark.parametrize("largest", [0.0, -4.0, float("nan")])
+def test_largest_score_is_positive(largest: float, tmp_path: Path) -> None:
+    table = write_pairs(tmp_path / "pairs.tsv", 30, scored=True)
+    with pytest.raises(UserError, match=f"max_score= must be positive; received {largest:g}"):
+        pb.data.pairs(table, text="first", pair="second", score="label", max_score=largest)
+
+
+@pytest.mark.parametrize("flag", ["--pooling=cls", "--max-score=5"])
+def test_options_of_embeddings_are_for_them(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_finetuning.write_model(tmp_path / "model")
+    table = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(40, 3))
+    command = ["finetune", f"--model={model}", f"--train-file={table}", f"--output={tmp_path / 'run'}", flag]
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"{flag.partition('=')[0]} is for --kind=embedding; received" in error and "with classification" in error
+
+
 @pytest.mark.parametrize("scored", [True, False])
 def test_parts_of_a_batch_are_refused(scored: bool, tmp_path: Path) -> None:
     # A part would have fewer negatives, and the last one might cut a pair in two.

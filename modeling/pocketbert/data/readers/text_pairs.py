@@ -79,13 +79,15 @@ def scaled_scores(data: Examples, largest: float = 1.0) -> Examples:
     """Divides scores by the largest possible one, so that they can be targets of cosines.
 
     Raises:
-      UserError: a score then lies outside of -1 to 1.
+      UserError: the largest score is not positive, or a score then lies outside of -1 to 1.
     """
+    if not 0 < largest < float("inf"):
+        raise UserError(f"{argument('max_score')} must be positive; received {largest:g}")
     if data.labels is None or is_positive(data):
         return data
     scores = (data.labels / largest).astype(np.float32)
     worst = float(data.labels[np.abs(scores).argmax()])
-    if abs(worst) > abs(largest):
+    if abs(worst) > largest:
         raise UserError(
             f"{data.source}: scores must lie in -{largest:g} to {largest:g}, for cosines of -1 to 1; "
             f"received {worst:g}; give the largest possible score as {argument('max_score')}"
