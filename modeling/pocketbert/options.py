@@ -206,6 +206,9 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
             continue
         if choices and value not in choices:
             problems.append(f"{name} must be one of {', '.join(choices)}; received {value!r}")
+        elif isinstance(value, str) and {int, float} & {*parts}:
+            rule = " or ".join([_RULES["int" if int in parts else "float"], *_words(parts)])
+            problems.append(f"{name} must be {rule}; received {value!r}")
         elif name in may_be_zero and not value >= 0:
             problems.append(f"{name} must not be negative; received {value}")
         elif {int, float} & {*parts} and name not in may_be_zero and not value > 0:

@@ -88,6 +88,8 @@ def test_wrong_patterns_name_the_weights(start: Path, tmp_path: Path) -> None:
         ("dropout", 1.0, r"dropout must lie in \[0, 1\)"),
         ("label_smoothing", 1.0, r"label_smoothing must lie in \[0, 1\)"),
         ("max_steps", 0, "max_steps must be positive"),
+        ("max_steps", "3", "max_steps must be a whole number; received '3'"),
+        ("keep_checkpoints", "every_epoch", "must be a whole number or best or every-epoch; received 'every_epoch'"),
     ]:
         with pytest.raises(UserError, match=message):
             finetune(start, data(), tmp_path / "run", config=CONFIG, run=replace(RUN, **{option: value}))
