@@ -29,7 +29,8 @@ def confident(data: TaskData, teacher: Model, max_length: int) -> TaskData:
       UserError: the teacher is sure of no text.
     """
     assert data.unlabelled is not None
-    task: Any = supervised_task(teacher.tasks[0])
+    # The best label, whatever thresholds the teacher's answers have.
+    task: Any = supervised_task(dataclasses.replace(teacher.tasks[0], decisions=None))
     return most_certain(data, task.certainty(text_logits(teacher, data.unlabelled, max_length)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
+from pocketbert.decision_config import DecisionConfig
+from pocketbert.distillation.confidence import confident
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
@@ -91,6 +94,17 @@ def test_only_sure_texts_with_the_teachers_own_probabilities(
         most = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts, least_confidence=0.9999)
         pb.distill(pb.TeacherLayers((1,)), most, tmp_path / "none", teacher=teacher, method=method)
     assert not (tmp_path / "none").exists()
+
+
+def test_thresholds_of_the_teacher_do_not_count(texts: Path, teacher: Path) -> None:
+    model = pb.from_pretrained(teacher)
+    data = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts)
+    sure = [max(answer["probabilities"].values()) for answer in model.predict(data.unlabelled.texts)]
+    data = dataclasses.replace(data, least_confidence=float(np.median(sure)))
+    expected = confident(data, model, 23).unlabelled.texts
+    assert len(expected) == int((sure >= np.median(sure)).sum()) < len(sure)
+    model.tasks = (dataclasses.replace(model.task, decisions=DecisionConfig(thresholds=(0.9, 0.1))),)
+    assert confident(data, model, 23).unlabelled.texts == expected
 
 
 def test_several_teachers_are_sure_by_the_mean_of_their_probabilities(
