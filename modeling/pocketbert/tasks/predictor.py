@@ -45,8 +45,8 @@ class Predictor:
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
         """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`.
 
-        `max_length` is for `windows=True`: tokens of a window, at most those of the predictor. With `soft_labels=True`,
-        the answers have the probability of each label with all digits, as `distill` reads them.
+        `max_length` and `stride` are for `windows=True`; a window has at most the tokens of the predictor. With
+        `soft_labels=True`, the answers have the probability of each label with all digits, as `distill` reads them.
 
         Raises:
           UserError: `windows` for another task than classes, several labels or scores; `soft_labels` for a task without
@@ -67,6 +67,10 @@ class Predictor:
         length = options.pop("max_length", None) or self.max_length
         if length != self.max_length and not options.get("windows"):
             raise UserError(f"max_length needs {argument('windows', True)}; received {length} alone; leave it out")
+        if options.get("stride") is not None and isinstance(self.task, TextTask) and not options.get("windows"):
+            raise UserError(
+                f"stride needs {argument('windows', True)}; received {options['stride']} alone; leave it out"
+            )
         if length > self.max_length:
             raise UserError(f"windows must have at most {self.max_length} tokens; received max_length={length}")
         return self.task.predict(inputs, self.forward, self.tokenizer, length, **self.windows, **options)

@@ -97,7 +97,8 @@ def test_bundles_read_windows(small_model: Model, small_bundle: Path, tmp_path: 
     answers = open_predictor(small_bundle, max_length=LENGTH).predict(TEXTS, **options)
     assert pb.Bundle.open(small_bundle).predict(TEXTS, max_length=LENGTH, **options) == answers
     for wrong, message in (
-        ({"max_length": LENGTH}, "needs windows=True"),
+        ({"max_length": LENGTH}, "max_length needs windows=True; received 9 alone"),
+        ({"stride": STRIDE}, "stride needs windows=True; received 4 alone"),
         ({"max_length": 20, **options}, "at most 19"),
     ):
         with pytest.raises(UserError, match=message):
