@@ -24,6 +24,7 @@ from pocketbert.tasks.multi_label import sigmoid_of
 from pocketbert.tasks.predictor import text_logits
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import with_truncation
+from pocketbert.training.distribution import precision_policy
 from pocketbert.training.plan import open_data
 
 # A teacher's texts may not be longer than these, unless the method says so.
@@ -42,7 +43,8 @@ def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[s
                 f"stage {stage.name} reads {', '.join(hidden)}, and several teachers have predictions alone; give one "
                 "teacher, or a method without this stage, such as tinybert with without=embedding,transformer"
             )
-    data = with_mean_predictions(teachers, plan.data.given, plan.objective, truncation=plan.run.truncation)
+    with precision_policy(plan.run.teacher_precision or plan.run.precision):
+        data = with_mean_predictions(teachers, plan.data.given, plan.objective, truncation=plan.run.truncation)
     return dataclasses.replace(
         plan,
         data=open_data(data),

@@ -110,6 +110,13 @@ def plan_distillation(
             problems.append("least_confidence needs the teacher itself; received none; give it, or leave it out")
         elif not data.task.labels:
             problems.append(f"least_confidence is for labels; received {data.task.kind}; leave it out")
+    if run.teacher_precision is not None and any(stage.teacher_features for stage in stages):
+        if cache is not None or not any(read_of_teacher(stage, opened) for stage in stages):
+            what = "cached targets" if cache is not None else "soft labels"
+            problems.append(
+                f"teacher_precision is for a teacher that runs; received {run.teacher_precision} with {what}; leave it "
+                "out"
+            )
     if cache is not None:
         reading = [stage.name for stage in stages if stage.teacher_features]
         manifests = _attempt(problems, cached_manifests, cache, reading)

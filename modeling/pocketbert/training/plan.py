@@ -261,6 +261,10 @@ def unused_options(
             f"patience needs a dev split, and a stage that keeps its best weights; received {run.patience} without "
             "one; leave it out"
         )
+    if run.teacher_precision is not None and not any(stage.teacher_features for stage in stages):
+        problems.append(
+            f"teacher_precision needs a teacher; received {run.teacher_precision} without one; leave it out"
+        )
     labels = {term for stage in stages for term in stage.weights if term in LABEL_TERMS}
     smooths = any(get_task(task).smooths_labels for task in data.tasks)
     if run.label_smoothing and not (labels and smooths):

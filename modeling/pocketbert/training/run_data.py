@@ -116,9 +116,10 @@ class RunData(abc.ABC):
 
     def option_problems(self, run: RunConfig) -> list[str]:
         """Options of the run that these data ignore."""
-        if run.whole_words:
-            return ["whole_words needs pretraining examples; received none; leave it out"]
-        return []
+        names = [
+            name for name in ("whole_words", "evaluation_batches") if getattr(run, name) != getattr(RunConfig, name)
+        ]
+        return [f"{name} needs pretraining examples; received none; leave it out" for name in names]
 
     def uncacheable(self, stage: Stage) -> str:
         """Reason why a stage's teacher targets cannot be cached; empty if they can."""

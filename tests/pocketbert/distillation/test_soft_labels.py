@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -19,6 +20,7 @@ from pocketbert.cli import main
 from pocketbert.configs import TaskConfig
 from pocketbert.data.example_files import write_examples
 from pocketbert.data.readers.soft_labels import soft_logits
+from pocketbert.distillation import ensemble
 from pocketbert.distillation.ensemble import with_mean_predictions
 from pocketbert.distillation.methods import get_method
 from pocketbert.errors import UserError
@@ -346,6 +348,33 @@ def test_several_teachers_teach_the_mean_of_their_predictions(
     np.testing.assert_allclose(
         tf.nn.softmax(soft_logits(tf.constant(soft), independent=False) / temperature), mean, atol=1e-5
     )
+
+
+def test_precision_of_teachers_is_used_or_refused(
+    teacher: Path, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dtypes, text_logits = [], ensemble.text_logits
+
+    def seen(model: pb.Model, *arguments: Any) -> np.ndarray:
+        dtypes.append(model.encoder.layers_[0].compute_dtype)
+        return text_logits(model, *arguments)
+
+    monkeypatch.setattr(ensemble, "text_logits", seen)
+    data = pb.data.table(tables / "train.csv", dev=tables / "dev.csv", label_names=LABELS)
+    method, student = get_method("tinybert")(**PREDICTIONS), tiny_finetuning.write_model(tmp_path / "student")
+    run = RunConfig(teacher_precision="bfloat16", max_steps=1)
+    pb.distill(student, data, tmp_path / "run", teacher=[teacher, teacher], method=method, run=run)
+    assert dtypes == ["bfloat16", "bfloat16"]
+    soft = pb.data.table(
+        tables / "train.csv", dev=tables / "dev.csv", label_names=LABELS, soft_labels=["p_low", "p_high"]
+    )
+    with pytest.raises(UserError, match="for a teacher that runs; received bfloat16 with soft labels; leave it out"):
+        pb.distill(student, soft, tmp_path / "soft", teacher=None, method=method, run=run)
+    config = FinetuneConfig(max_length=23)
+    with pytest.raises(UserError, match="teacher_precision needs a teacher; received bfloat16 without one"):
+        pb.finetune(student, data, tmp_path / "tuned", config=config, run=run)
+    with pytest.raises(UserError, match="evaluation_batches needs pretraining examples; received none; leave it out"):
+        pb.finetune(student, data, tmp_path / "tuned", config=config, run=RunConfig(evaluation_batches=7))
 
 
 def test_several_teachers_on_the_command_line(
