@@ -365,7 +365,7 @@ def pairs(
         columns: dict[str, Any] = {"text_column": text, "pair_column": pair, "label_column": score}
         options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
         rows = positive_pairs(read_table(path, kind="regression", **columns, **options)[0])
-        return scaled_scores(with_negatives(rows, negative, separator), max_score)
+        return scaled_scores(with_negatives(rows, negative, separator, skip_bad_rows=skip_bad_rows), max_score)
 
     splits = divided(read(source), None if dev is None else read(dev))
     metrics: tuple[str, ...] = () if score else RECALL_METRICS

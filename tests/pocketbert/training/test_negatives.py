@@ -161,6 +161,11 @@ def test_wrong_negatives_are_refused(tmp_path: Path, capfd: pytest.CaptureFixtur
     (tmp_path / "empty.tsv").write_text("\n".join(lines) + "\n")
     assert main([*command, *pairs, f"--train-file={tmp_path / 'empty.tsv'}", "--negative-column=other"]) == 2
     assert "line 3: column 'other' is empty; every row must have a text" in capfd.readouterr().err
+    skipping = pb.data.pairs(
+        tmp_path / "empty.tsv", text="first", pair="second", negative="other", dev=table, skip_bad_rows=True
+    )
+    assert len(skipping.train) == len(lines) - 2 and skipping.train.skipped_rows == 1
+    assert "skipped 1 of 40 rows; line 3: column 'other' is empty" in capfd.readouterr().err
     classes = ["--label-column=second", f"--train-file={table}", "--negative-column=other"]
     assert main([*command, *classes]) == 2
     assert "--negative-column is for --kind=embedding; received other with classification" in capfd.readouterr().err

@@ -32,13 +32,16 @@ def single_texts(data: Examples, prompt: str = "") -> Examples:
     return Examples([prompt + text for text in texts], None, None, ids, data.source)
 
 
-def with_negatives(data: Examples, column: str | None, separator: str = ",") -> Examples:
+def with_negatives(
+    data: Examples, column: str | None, separator: str = ",", *, skip_bad_rows: bool = False
+) -> Examples:
     """Adds a negative text to each positive pair.
 
     Args:
       data: pairs of a file.
       column: column of the negative text; None for no negatives.
       separator: see `read_table`.
+      skip_bad_rows: skip pairs without a negative text, and log their number.
 
     Raises:
       UserError: pairs with scores, a missing column, or an empty text; lists the lines.
@@ -53,8 +56,14 @@ def with_negatives(data: Examples, column: str | None, separator: str = ",") -> 
     for line in data.ids:
         if not cells[line].strip():
             problems.add(int(line), f"column {column!r} is empty; every row must have a text")
-    problems.raise_if_any()
-    return dataclasses.replace(data, negatives=[cells[line] for line in data.ids])
+    complete = [index for index, line in enumerate(data.ids) if cells[line].strip()]
+    if not skip_bad_rows or not complete:
+        problems.raise_if_any()
+    if len(problems):
+        problems.log_skipped(len(data))
+    rows = data.select(complete)
+    skipped = data.skipped_rows + len(problems)
+    return dataclasses.replace(rows, negatives=[cells[line] for line in rows.ids], skipped_rows=skipped)
 
 
 def positive_pairs(data: Examples) -> Examples:
