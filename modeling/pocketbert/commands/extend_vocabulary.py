@@ -104,6 +104,6 @@ def check(options: Options) -> None:
         problems += [
             f"--{name.replace('_', '-')} is for --text; received it with --tokens; leave it out"
             for name in ("count", "min_count", "dev_text")
-            if getattr(chosen, name)
+            if getattr(chosen, name) != getattr(ExtendOptions, name)
         ]
     raise_if_any(problems, "extend-vocabulary")

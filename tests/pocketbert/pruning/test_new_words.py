@@ -153,6 +153,7 @@ def test_unknown_words_are_chosen(model: Path, tmp_path: Path) -> None:
         (["--text=T"], "--text needs --count, the number of words to choose; received none"),
         (["--text=T", "--count=3", "--special"], "--special is for --tokens; received it with --text"),
         (["--tokens=T", "--count=3"], "--count is for --text; received it with --tokens"),
+        (["--tokens=T", "--count=0"], "--count is for --text; received it with --tokens"),
         (["--text=T", "--count=0"], "count must be at least 1; received 0"),
         (["--text=T", "--count=3", "--min-count=999"], "no word occurs 999 times and has several tokens; received T"),
         (["--text=EMPTY", "--count=3"], "the text must have at least one paragraph with words"),
