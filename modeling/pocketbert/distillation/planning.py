@@ -264,12 +264,10 @@ def _first_task(teacher: DirectoryDescription | None) -> TaskConfig | None:
 
 
 def _like_heads(task: TaskConfig, student: ModelInit, teacher: DirectoryDescription | None) -> TaskConfig:
-    """The student's task: its head reads the text where the head does that it copies or continues.
+    """The student's task: its head reads and gives what the head does that it copies or continues.
 
     It reads pairs as the teacher's head does; without one, as its own head does.
     """
-    if task.rules.head != "sentence":
-        return task
     source = teacher if student.layers else student.description
     heads = source.tasks[: 1 if student.layers else None] if source else ()
     for head in heads:
@@ -277,6 +275,11 @@ def _like_heads(task: TaskConfig, student: ModelInit, teacher: DirectoryDescript
             several: TaskConfig = with_poolings_of(task, head)
             return several
     pooling = next((head.pooling for head in heads if head.pooling), None)
+    if task.rules.head != "sentence":
+        return task
+    activation = next((head.activation for head in heads if head.activation), None)
+    if activation is not None and task.rules.num_outputs == 1:
+        task = dataclasses.replace(task, activation=activation)
     models = [model for model in (teacher, student.description) if model is not None and model.tasks]
     pairs = task.pairs or next((head.pairs for head in models[0].tasks if head.pairs), None) if models else task.pairs
     if pairs != task.pairs:

@@ -121,6 +121,7 @@ def plan_finetuning(
     if continued is not None and continued != data.task:
         checked = _checked(dataclasses.replace(data, task=continued))
         data = checked.given
+        _check_scores(data)
     start = dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
     config = _resolved(config, data, start.config, run, frozen, continues=continued is not None)
     _check_configs([config], data, start.config, run)
@@ -336,6 +337,19 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
             problems.append(str(error))
     # Points of a grid often share a problem.
     raise_if_any(dict.fromkeys(problems), "fine-tuning")
+
+
+def _check_scores(data: TaskData) -> None:
+    """Raises a `UserError` for scores that a head with a sigmoid cannot give."""
+    if data.task.activation != "sigmoid":
+        return
+    scores = np.concatenate([np.asarray(part.answers) for part in (data.train, data.dev)])
+    worst = float(scores[np.abs(scores - 0.5).argmax()])
+    if not 0 <= worst <= 1:
+        raise UserError(
+            f"scores must lie between 0 and 1, because the model's head ends with a sigmoid; received {worst:g}; "
+            f"divide them, or pass {argument('new_head', True)}"
+        )
 
 
 def _checked(data: TaskData) -> TaskRunData:

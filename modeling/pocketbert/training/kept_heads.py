@@ -69,11 +69,16 @@ def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None
 
 
 def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskConfig | None:
-    """`task` with the pooling of the head that continues; None for a new head, or one that was never trained."""
+    """`task` with pooling and activation of the head that continues.
+
+    Returns:
+      None for a new head, or one that was never trained.
+    """
     source = source_of(directory.tasks, task)
     if source is None:
         return None
-    continued: TaskConfig = with_poolings_of(task, source)
+    poolings: TaskConfig = with_poolings_of(task, source)
+    continued = dataclasses.replace(poolings, activation=task.activation or source.activation)
     if has_new_biases(directory, f"heads.{head_names(directory.tasks)[directory.tasks.index(source)]}."):
         return None
     return continued

@@ -17,7 +17,9 @@ from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.planning import plan_distillation
 from pocketbert.embedding_config import EmbeddingConfig
+from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.initialization import make_model, plan_model
@@ -169,3 +171,28 @@ def test_permuted_labels_keep_the_score(tuned: Path, tmp_path: Path, capsys: pyt
     result = finetune(model, data, tmp_path / "run", config=config)
     assert result.metrics["accuracy"] > 0.8
     assert "(low, high), in the order of the data's labels" in capsys.readouterr().err
+
+
+def test_sigmoid_of_a_reranker_continues(tmp_path: Path) -> None:
+    task, plain = TaskConfig(kind="regression", activation="sigmoid"), TaskConfig(kind="regression")
+    start = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "bare"), task=task, seed=4)
+    start.heads["regression"].output_projection.bias.assign([0.3])
+    start.save_pretrained(tmp_path / "model")
+    examples = tiny_finetuning.examples(30, 3)
+    scores = np.linspace(0, 1, 30, dtype=np.float32)
+    scored = dataclasses.replace(examples, labels=scores)
+    data = TaskData(task=plain, train=scored, dev=scored)
+    config = FinetuneConfig(learning_rate=1e-9, epochs=1, max_length=23)
+    trained = finetune(tmp_path / "model", data, tmp_path / "run", config=config).model
+    before, after = ([row["score"] for row in model.predict(examples.texts)] for model in (start, trained))
+    assert trained.task.activation == "sigmoid" and np.allclose(before, after, atol=1e-5)
+    planned = plan_distillation(
+        pb.TeacherLayers((1,)), data, teacher=tmp_path / "model", method=pb.TinyBERT(max_length=23), run=pb.RunConfig()
+    )
+    assert planned.tasks[0].activation == "sigmoid"
+    # Stars from 1 to 5 need a new head.
+    stars = dataclasses.replace(data, train=dataclasses.replace(examples, labels=1 + 4 * scores))
+    with pytest.raises(UserError, match="between 0 and 1, because .* sigmoid; received 5; .* pass new_head=True"):
+        finetune(tmp_path / "model", stars, tmp_path / "stars", config=config)
+    config = dataclasses.replace(config, new_head=True)
+    assert finetune(tmp_path / "model", stars, tmp_path / "stars", config=config).model.task.activation is None
