@@ -168,8 +168,9 @@ def problems(options: TaskOptions) -> list[str]:
     if head_problems := _head_problems(options):
         return head_problems
     named = options.given
-    if options.task and options.task != _XNLI:
+    if options.task:
         from pocketbert.data.readers.glue import GLUE
+    if options.task and options.task != _XNLI:
         from pocketbert.data.readers.question_tasks import QUESTION_TASKS
 
         trainable = [
@@ -180,6 +181,9 @@ def problems(options: TaskOptions) -> list[str]:
         if options.task not in trainable:
             hint = did_you_mean(options.task, trainable)
             return [f"no task {options.task!r} to train on{hint}; the tasks are {', '.join(trainable)}"]
+    if options.task and options.kind != TaskOptions.kind and TASK_RULES[options.kind].reads != "pairs":
+        if options.task not in GLUE or GLUE[options.task].task.kind != options.kind:
+            return [f"--kind is for --train-file; received {options.kind} with --task={options.task}; leave it out"]
     if options.task == _XNLI:
         named -= {"train_file"}
     elif options.languages:

@@ -183,6 +183,17 @@ def test_options_of_embeddings_are_for_them(flag: str, tmp_path: Path, capsys: p
     assert f"{flag.partition('=')[0]} is for --kind=embedding; received" in error and "with classification" in error
 
 
+@pytest.mark.parametrize("task", ["sst2", "xnli", "squad"])
+def test_kind_is_that_of_a_task(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny_finetuning.write_model(tmp_path / "model")
+    command = ["finetune", f"--model={model}", f"--task={task}", f"--data={tmp_path}", f"--output={tmp_path / 'run'}"]
+    assert cli.main([*command, "--kind=regression"]) == 2
+    assert f"received regression with --task={task}; leave it out" in capsys.readouterr().err.splitlines()[-1]
+    # The kind of the task itself is no contradiction.
+    assert cli.main([*command, "--task=stsb", "--kind=regression"]) == 2
+    assert "--kind" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("scored", [True, False])
 def test_parts_of_a_batch_are_refused(scored: bool, tmp_path: Path) -> None:
     # A part would have fewer negatives, and the last one might cut a pair in two.
