@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def train_contrastively(
     most_per_batch: int,
     seed: int,
     frozen: Iterable[str] = (),
-    rate_factors: Mapping[str, float] = MappingProxyType({}),
+    rate_factors: Mapping[str, float] = {},
 ) -> None:
     """Trains the encoder of a classifier on the pairs of its examples.
 

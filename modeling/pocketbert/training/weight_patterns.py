@@ -112,7 +112,7 @@ def stored_names(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
     A new sentence head has two: a fit decides at the start of the run whether it reads the mean of the tokens, and then
     its linear map has another name.
     """
-    names = {path: (spec.name,) for path, spec in tensor_specs(config, tasks).items()}
+    names: dict[str, tuple[str, ...]] = {path: (spec.name,) for path, spec in tensor_specs(config, tasks).items()}
     on_mean = [dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task for task in tasks]
     for path, spec in tensor_specs(config, on_mean).items():
         if spec.name not in names[path]:
