@@ -24,6 +24,8 @@ def parse_class_weights(text: str) -> dict[str, float]:
     Raises:
       UserError: the text has another form, or names a label twice.
     """
+    if not isinstance(text, str):
+        raise UserError(f"class_weights must be a text such as 'spam=3,ham=1'; received {text!r}")
     if text in (NONE, BALANCED):
         return {}
     weights: dict[str, float] = {}

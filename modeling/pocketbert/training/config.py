@@ -136,6 +136,12 @@ class RunConfig:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("freeze", "rate_factors"):
+            patterns = getattr(self, name)
+            if isinstance(patterns, str):
+                # Each of its letters would be a wrong pattern.
+                raise UserError(f"{name} must be a list; received {patterns!r}; pass [{patterns!r}]")
+            object.__setattr__(self, name, tuple(patterns))
         problems = option_problems(self, may_be_zero=("seed", "checkpoint_seconds", "label_smoothing", "dropout"))
         problems += pattern_problems("freeze", self.freeze)
         try:

@@ -205,6 +205,12 @@ def test_malformed_weights_are_refused(text: str) -> None:
         FinetuneConfig(class_weights=text)
 
 
+def test_weights_are_a_text() -> None:
+    weights: Any = {"low": 2}
+    with pytest.raises(UserError, match="class_weights must be a text such as 'spam=3,ham=1'; received {'low': 2}"):
+        FinetuneConfig(class_weights=weights)
+
+
 def run(folder: Path, weights: str) -> tuple[float, Path, TaskConfig, Examples]:
     """One step over all examples; its loss."""
     config = tiny_finetuning.CONFIG.replace(num_layers=1, hidden_dropout=0.0, attention_dropout=0.0)

@@ -87,6 +87,7 @@ def test_wrong_patterns_name_the_weights(start: Path, tmp_path: Path) -> None:
         ("layer_decay", 1.5, r"layer_decay must lie in \(0, 1\]; received 1.5"),
         ("dropout", 1.0, r"dropout must lie in \[0, 1\)"),
         ("label_smoothing", 1.0, r"label_smoothing must lie in \[0, 1\)"),
+        ("freeze", "embeddings", r"freeze must be a list; received 'embeddings'; pass \['embeddings'\]"),
         ("max_steps", 0, "max_steps must be positive"),
         ("max_steps", "3", "max_steps must be a whole number; received '3'"),
         ("keep_checkpoints", "every_epoch", "must be a whole number or best or every-epoch; received 'every_epoch'"),
@@ -94,6 +95,9 @@ def test_wrong_patterns_name_the_weights(start: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             finetune(start, data(), tmp_path / "run", config=CONFIG, run=replace(RUN, **{option: value}))
         assert not (tmp_path / "run").exists()
+    # A list is as good as a tuple.
+    lists: dict[str, Any] = {"freeze": ["head"], "rate_factors": []}
+    assert RunConfig(**lists) == RunConfig(freeze=("head",))
 
 
 def test_rates_of_frozen_weights_are_refused(start: Path, tmp_path: Path) -> None:
