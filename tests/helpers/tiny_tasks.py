@@ -84,6 +84,25 @@ class TaskCase:
         return (self.loss_labels >= 0).sum(axis=1) if per_token else np.ones(3)
 
 
+@dataclass(frozen=True)
+class SeveralCase(TaskCase):
+    """A class and the tags of words for each text.
+
+    Attributes:
+      heads: the heads.
+    """
+
+    heads: tuple[TaskConfig, ...] = ()
+
+    @property
+    def config(self) -> TaskConfig:
+        return TaskConfig(kind=self.kind, tasks=self.heads)
+
+    def answer_of(self, prediction: Mapping[str, Any]) -> Any:
+        spans = [{name: span[name] for name in ("text", "label", "start")} for span in prediction["slots"]["spans"]]
+        return {"mood": prediction["mood"]["label"], "slots": spans}
+
+
 def table(cells: Sequence[Any]) -> Callable[[Path], Any]:
     """Writes the texts with these labels."""
     rows = "".join(f"{text}\t{cell}\n" for text, cell in zip(TEXTS, cells, strict=True))
@@ -184,22 +203,65 @@ def span_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[st
     return {**results, "accuracy": seqeval.accuracy_score(data.tags, predicted)}
 
 
-def write_tags(path: Path, last: str = "O") -> None:
-    """Writes the texts as a CoNLL file of four columns, with the tag `last` at the end."""
-    generator = np.random.default_rng(7)
-    sentences = []
+def random_tags() -> list[list[str]]:
+    """IOB2 tags of the words of each text."""
+    generator, of_texts = np.random.default_rng(7), []
     for text in TEXTS:
-        before, lines = "O", []
-        for word in text.split():
+        before, chosen = "O", []
+        for _ in text.split():
             tags = ["O", "B-low", "B-high", *([f"I{before[1:]}"] * 2 if before != "O" else [])]
             before = str(generator.choice(tags))
-            lines.append(f"{word} X Y {before}\n")
-        sentences.append("".join(lines))
+            chosen.append(before)
+        of_texts.append(chosen)
+    return of_texts
+
+
+def write_tags(path: Path, last: str = "O") -> None:
+    """Writes the texts as a CoNLL file of four columns, with the tag `last` at the end."""
+    sentences = [
+        "".join(f"{word} X Y {tag}\n" for word, tag in zip(text.split(), tags, strict=True))
+        for text, tags in zip(TEXTS, random_tags(), strict=True)
+    ]
     path.write_text("\n".join(sentences).rsplit(" ", 1)[0] + f" {last}\n", encoding="utf-8")
 
 
 def token_head(encoded: Arrays, weights: Arrays) -> Arrays:
     return {"token_logits": encoded["sequence_output"] @ weights["output.kernel"] + weights["output.bias"]}
+
+
+def write_heads(path: Path, last: str = "O") -> None:
+    """Writes the texts with a class and tags of their words, with the tag `last` at the end."""
+    tags = random_tags()
+    tags[-1][-1] = last
+    rows = zip(TEXTS, CLASSES, tags, strict=True)
+    lines = [{"text": text, "mood": LABELS[class_], "tags": " ".join(of_text)} for text, class_, of_text in rows]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def both_heads(encoded: Arrays, weights: Arrays) -> Arrays:
+    """A head on the first token and one on each token."""
+    outputs = {}
+    for name, output, read in (("mood", "logits", "pooled"), ("slots", "token_logits", "sequence")):
+        kernel, bias = (weights[f"parts.{name}.output.{part}"] for part in ("kernel", "bias"))
+        outputs[f"{name}_{output}"] = encoded[f"{read}_output"] @ kernel + bias
+    return outputs
+
+
+def both_losses(outputs: Arrays, labels: np.ndarray, mask: np.ndarray) -> float:
+    """The loss of the classes, and twice that of the tags."""
+    classes, tags = labels[:, 0].astype(int), labels[:, 1:].astype(int)
+    of_words = cross_entropy(outputs["slots_token_logits"][tags >= 0], tags[tags >= 0])
+    return cross_entropy(outputs["mood_logits"], classes) + 2 * of_words
+
+
+def metrics_of_heads(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    mood, slots = (
+        metrics(data.parts[name], [prediction[name] for prediction in predictions])
+        for name, metrics in (("mood", class_metrics), ("slots", span_metrics))
+    )
+    named = {f"mood_{name}": value for name, value in mood.items()}
+    named |= {f"slots_{name}": value for name, value in slots.items()}
+    return {"mean_of_heads": (mood["accuracy"] + slots["f1"]) / 2, **named}
 
 
 def squad_metrics(data: Any, predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -247,6 +309,9 @@ def logits_of_sentence(encoded: Arrays, weights: Arrays) -> Arrays:
     return {"logits": sentence(encoded, weights)}
 
 
+TAGS = ("O", "B-low", "I-low", "B-high", "I-high")
+# Words of two and three tokens have one label.
+TAG_INDICES = np.array([[-1, 0, 2, -1, 4, 1, -1], [-1, 3, -1, -1, -1, -1, -1], [-1, 1, 2, -1, 0, -1, -1]], "i4")
 NAMES_OF_ROWS = [LABELS[class_] for class_ in CLASSES]
 CASES: dict[str, TaskCase] = {
     case.kind: case
@@ -301,12 +366,9 @@ CASES: dict[str, TaskCase] = {
         TaskCase(
             kind="token_classification",
             head=token_head,
-            # Words of two and three tokens have one label.
-            loss_labels=np.array(
-                [[-1, 0, 2, -1, 4, 1, -1], [-1, 3, -1, -1, -1, -1, -1], [-1, 1, 2, -1, 0, -1, -1]], "i4"
-            ),
+            loss_labels=TAG_INDICES,
             loss=lambda outputs, labels, mask: cross_entropy(outputs["token_logits"][labels >= 0], labels[labels >= 0]),
-            names=("O", "B-low", "I-low", "B-high", "I-high"),
+            names=TAGS,
             write=write_tags,
             write_bad=lambda path: write_tags(path, "purple"),
             bad_row_problem=("line 3", "a tag must be O, or B-, I-, E- or S- and a type", "received 'purple'"),
@@ -328,6 +390,22 @@ CASES: dict[str, TaskCase] = {
             metrics=similarity_metrics,
             answer="similarity",
             rows_per_example=2,
+        ),
+        SeveralCase(
+            kind="several",
+            heads=(
+                TaskConfig(kind="classification", name="mood", labels=LABELS),
+                TaskConfig(kind="token_classification", name="slots", labels=TAGS, weight=2.0),
+            ),
+            head=both_heads,
+            loss_labels=np.concatenate([np.array([[2], [0], [1]]), TAG_INDICES], axis=1).astype(np.float32),
+            loss=both_losses,
+            write=write_heads,
+            write_bad=lambda path: write_heads(path, "purple"),
+            bad_row_problem=("line 37", "a tag must be O, or B-, I-, E- or S- and a type", "received 'purple'"),
+            suffix=".jsonl",
+            columns={"labels": {"slots": "tags"}},
+            metrics=metrics_of_heads,
         ),
         TaskCase(
             kind="masked_lm",

@@ -185,7 +185,9 @@ class TaskRunData(RunData):
         data = self.given
         recorded: dict[str, Any] = {f"task_{name}": value for name, value in dataclasses.asdict(data.task).items()}
         # Records of runs without these fields do not have them.
-        for name in ("decisions", "pairs", "tasks", "weight"):
+        heads = recorded.pop("task_tasks"), recorded.pop("task_weight")
+        recorded |= {} if heads[0] is None else {"heads": heads[0]}
+        for name in ("decisions", "pairs"):
             if getattr(data.task, name) is None:
                 del recorded[f"task_{name}"]
         recorded |= {"metrics": list(data.metrics), "main_metric": data.main_metric}

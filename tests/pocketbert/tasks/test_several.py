@@ -1,0 +1,231 @@
+"""Several heads on one encoder. Oracles: transformers' TF classes with the same weights, Keras' losses, seqeval."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+import tiny_finetuning
+import tiny_heads
+import transformers
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert._keras import tf_keras
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.data.examples import Examples
+from pocketbert.errors import UserError
+from pocketbert.tasks.parts import packed_labels, part_labels, part_outputs
+from pocketbert.tasks.predictor import model_predictor
+from pocketbert.tasks.registry import get_task
+from pocketbert.tasks.several import Several
+
+MOOD = TaskConfig(kind="classification", name="mood", labels=("low", "middle", "high"), dropout=0.0)
+TOPICS = TaskConfig(kind="multi_label", name="topics", labels=("a", "b"), dropout=0.0)
+STARS = TaskConfig(kind="regression", name="stars", dropout=0.0)
+SLOTS = TaskConfig(kind="token_classification", name="slots", labels=("O", "B-X", "I-X", "B-Y", "I-Y"), dropout=0.0)
+LABELS = {
+    "mood": np.array([2, 0, 1], np.int32),
+    "topics": np.array([[1, 0], [0, 0], [1, 1]], np.int32),
+    "stars": np.array([0.25, -1.5, 3.0], np.float32),
+    "slots": np.array([[-1, 0, 2, -1, 4, 1, -1], [-1, 3, -1, -1, -1, -1, -1], [-1, 1, 2, -1, 0, -1, -1]], np.int32),
+}
+
+
+def several(*parts: TaskConfig, **weights: float) -> Several:
+    parts = tuple(dataclasses.replace(part, weight=weights.get(part.name)) for part in parts)
+    task = get_task(TaskConfig(kind="several", tasks=parts))
+    assert isinstance(task, Several)
+    return task
+
+
+ALL = several(SLOTS, MOOD, TOPICS, STARS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return pb.from_pretrained(tiny_finetuning.write_model(tmp_path_factory.mktemp("model") / "model")).tokenizer
+
+
+def model_of(task: Several, tokenizer: Any = None, config: EncoderConfig = tiny.BERT) -> pb.Model:
+    model = pb.from_preset(task.encoder_config(config), [task.config], tokenizer, seed=3)
+    random = np.random.default_rng(4)
+    for path, weight in model.weights_by_path().items():
+        if path.startswith("heads."):
+            weight.assign(random.normal(0, 0.3, weight.shape))
+    return model
+
+
+def test_labels_come_apart_as_they_were() -> None:
+    packed = packed_labels(ALL, LABELS)
+    # Tags last, whatever the order of the heads.
+    assert packed.shape == (3, 1 + 2 + 1 + 7) and packed.dtype == np.float32
+    split = part_labels(ALL, packed)
+    for name, labels in LABELS.items():
+        assert split[name].numpy().dtype == labels.dtype
+        np.testing.assert_array_equal(split[name], labels)
+
+
+def test_two_heads_with_tags_share_the_last_columns() -> None:
+    task = several(SLOTS, dataclasses.replace(SLOTS, name="names"), MOOD)
+    labels = {"mood": LABELS["mood"], "slots": LABELS["slots"], "names": LABELS["slots"][::-1]}
+    split = part_labels(task, tf.constant(packed_labels(task, labels)))
+    np.testing.assert_array_equal(split["names"], labels["names"])
+    np.testing.assert_array_equal(split["slots"], labels["slots"])
+
+
+def test_loss_is_the_weighted_sum_of_kerass_losses() -> None:
+    weights = {"mood": 0.5, "topics": 3.0, "slots": 2.0}
+    task, inputs = several(SLOTS, MOOD, TOPICS, STARS, **weights), tiny.batch(tiny.BERT)
+    outputs, labels = model_of(task)(inputs), packed_labels(task, LABELS)
+    counted = LABELS["slots"] >= 0
+    classes = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    alone = {
+        "mood": classes(LABELS["mood"], outputs["mood_logits"]),
+        "topics": tf_keras.losses.BinaryCrossentropy(from_logits=True)(LABELS["topics"], outputs["topics_logits"]),
+        "stars": tf_keras.losses.MeanSquaredError()(LABELS["stars"][:, None], outputs["stars_logits"][:, None]),
+        "slots": classes(LABELS["slots"][counted], outputs["slots_token_logits"].numpy()[counted]),
+    }
+    expected = sum(weights.get(name, 1.0) * float(loss) for name, loss in alone.items())
+    # float32 sums of a few terms.
+    assert float(task.loss(outputs, labels, inputs["input_mask"])) == pytest.approx(expected, rel=1e-5)
+
+
+def test_smoothed_loss_smooths_what_has_labels() -> None:
+    task, inputs = several(MOOD, STARS, mood=2.0), tiny.batch(tiny.BERT)
+    outputs, mask = model_of(task)(inputs), inputs["input_mask"]
+    labels = packed_labels(task, LABELS)
+    uniform = float(-tf.reduce_mean(tf.nn.log_softmax(outputs["mood_logits"])))
+    squares = float(np.mean((outputs["stars_logits"].numpy() - LABELS["stars"]) ** 2))
+    assert float(task.uniform_loss(outputs, labels, mask)) == pytest.approx(2 * uniform + squares, rel=1e-5)
+
+
+def test_losses_and_logits_equal_those_of_transformers(tmp_path: Path) -> None:
+    """Each head beside another has the loss that transformers' class for it alone has."""
+    task, inputs = several(MOOD, SLOTS, slots=2.0), tiny.batch(tiny.BERT)
+    model, total = model_of(task), 0.0
+    weights = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    for part, class_name, weight in ((MOOD, "SequenceClassification", 1.0), (SLOTS, "TokenClassification", 2.0)):
+        alone = pb.from_preset(get_task(part).encoder_config(tiny.BERT), [part])
+        for path, variable in alone.weights_by_path().items():
+            variable.assign(weights[path.replace(f"heads.{part.kind}.", f"heads.several.parts.{part.name}.")])
+        alone.save_pretrained(tmp_path / part.name)
+        config = transformers.AutoConfig.from_pretrained(tmp_path / part.name)
+        reference = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
+            getattr(transformers, f"TFBertFor{class_name}")(config),
+            load_file(tmp_path / part.name / "model.safetensors"),
+            allow_missing_keys=False,
+        )
+        labels = np.where(LABELS[part.name] < 0, -100, LABELS[part.name])
+        answers = reference(
+            input_ids=inputs["input_word_ids"],
+            attention_mask=inputs["input_mask"],
+            token_type_ids=inputs["input_type_ids"],
+            labels=tf.constant(labels),
+        )
+        (output,) = part_outputs(part.name, model(inputs)).values()
+        real = inputs["input_mask"].numpy() == 1 if part is SLOTS else slice(None)
+        # 2e-5 is what two correct float32 implementations reach at these sizes.
+        np.testing.assert_allclose(output.numpy()[real], answers.logits.numpy()[real], atol=2e-5)
+        total += weight * float(tf.reduce_mean(answers.loss))
+    packed = packed_labels(task, {name: LABELS[name] for name in ("mood", "slots")})
+    assert float(task.loss(model(inputs), packed, inputs["input_mask"])) == pytest.approx(total, rel=1e-5)
+
+
+def test_models_survive_saving(tmp_path: Path) -> None:
+    task = several(MOOD, SLOTS, TOPICS, STARS, slots=2.0)
+    for config in (tiny.BERT, tiny.ROBERTA, tiny.MOBILEBERT):
+        model = model_of(task, config=config)
+        model.save_pretrained(tmp_path / config.model_type)
+        loaded = pb.from_pretrained(tmp_path / config.model_type)
+        assert loaded.task == task.config and loaded.config == model.config
+        for name, output in model(tiny.batch(config)).items():
+            np.testing.assert_array_equal(loaded(tiny.batch(config))[name], output)
+
+
+def test_pooler_stays_for_a_head_that_reads_it() -> None:
+    assert several(MOOD, SLOTS).encoder_config(tiny.BERT).pooler == "tanh"
+    mean = dataclasses.replace(MOOD, pooling="mean")
+    assert several(mean, SLOTS).encoder_config(tiny.BERT).pooler == "none"
+
+
+def test_all_heads_read_the_first_tokens(tokenizer: Any) -> None:
+    task = several(MOOD, SLOTS)
+    texts = ["good film " * 9, "a bad plot"]
+    rows = task.rows(Examples(texts, None, None, ["0", "1"], "here"), tokenizer, 8)
+    assert rows.encoded.lengths.tolist() == [8, 5]
+    # Six words fit between [CLS] and [SEP]; the others of the first text have no place.
+    assert rows.decided["slots_token_logits"].tolist() == [1, 2, 3, 4, 5, 6, 9, 10, 11]
+    alone = pb.WordPieceTokenizer(tokenizer.vocabulary.path)(texts, max_length=8)
+    np.testing.assert_array_equal(rows.encoded.word_ids[:8], alone["input_word_ids"][0])
+
+
+def test_each_head_answers_as_alone(tokenizer: Any) -> None:
+    task = several(MOOD, SLOTS, TOPICS, STARS)
+    model = model_of(task, tokenizer)
+    texts = tiny_finetuning.examples(7, 3).texts
+    together = model.predict(texts, top_k=2)
+    weights = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
+    for part in task.config.tasks or ():
+        alone = pb.from_preset(get_task(part).encoder_config(tiny.BERT), [part], tokenizer)
+        for path, variable in alone.weights_by_path().items():
+            variable.assign(weights[path.replace(f"heads.{part.kind}.", f"heads.several.parts.{part.name}.")])
+        options: dict[str, Any] = {"top_k": 2} if part in (MOOD, TOPICS) else {}
+        for both, answer in zip(together, alone.predict(texts, **options), strict=True):
+            assert str(both[part.name])[:20] == str(answer)[:20]
+    assert {*together[0]} == {"mood", "slots", "topics", "stars"}
+
+
+def test_metrics_have_the_name_of_their_head(tokenizer: Any) -> None:
+    data = tiny_heads.data()
+    task = get_task(data.task)
+    assert isinstance(task, Several)
+    predictor = model_predictor(model_of(task, tokenizer), max_length=19)
+    evaluator = predictor.evaluator(data.dev)
+    metrics = evaluator.metrics("now")
+    assert [*metrics] == [
+        "mean_of_heads", "mood_accuracy", "mood_f1", "slots_f1", "slots_precision", "slots_recall", "slots_accuracy",
+    ]  # fmt: skip
+    assert metrics["mean_of_heads"] == pytest.approx((metrics["mood_accuracy"] + metrics["slots_f1"]) / 2)
+    scores = evaluator.scores()
+    assert scores.baseline is not None and "never a span (slots)" in scores.baseline["answer"]
+    assert scores.interval is not None and scores.interval[0] <= scores.score <= scores.interval[1]
+    labels = [mistake.label.partition(": ")[0] for mistake in evaluator.mistakes()]
+    assert {*labels} == {"mood", "slots"} and len(labels) <= 20
+    assert [*predictor.evaluator(data.dev, metrics=["mood_macro_f1"]).metrics("now")] == ["mood_macro_f1"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "reason"),
+    [
+        ((MOOD,), "at least two; received mood"),
+        ((), "at least two; received none"),
+        ((MOOD, MOOD), "different names; received mood, mood"),
+        ((MOOD, dataclasses.replace(SLOTS, name="my_slots")), "letters and digits alone.*'my_slots'"),
+        ((MOOD, dataclasses.replace(SLOTS, name="token")), "received 'token'"),
+        ((MOOD, TaskConfig(kind="span", name="answer")), "one of classification, multi_label, .*received span"),
+        ((dataclasses.replace(MOOD, weight=0.0), dataclasses.replace(SLOTS, weight=0.0)), "a weight above 0"),
+        (({"kind": "classification", "labels": ["a", "b"]}, SLOTS), "letters and digits alone"),
+        (({"kind": "classification", "colour": "red"}, SLOTS), "each with kind, name and labels; received {'kind"),
+    ],
+)
+def test_wrong_heads_are_refused(tasks: Any, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        TaskConfig(kind="several", tasks=tasks)
+
+
+def test_heads_of_one_task_are_refused() -> None:
+    with pytest.raises(UserError, match="tasks is for several heads; received it for 'classification'"):
+        dataclasses.replace(MOOD, tasks=(MOOD, SLOTS))
+    with pytest.raises(UserError, match="a number of at least 0; received -1"):
+        dataclasses.replace(MOOD, weight=-1.0)
+
+
+def test_pairs_are_refused(tokenizer: Any) -> None:
+    with pytest.raises(UserError, match="inputs must be texts; received a pair"):
+        model_of(several(MOOD, SLOTS), tokenizer).predict([("a film", "a plot")])
