@@ -76,7 +76,7 @@ def with_heads(bundle: Bundle, folder: Path, change: Any) -> Path:
 
 
 def failures(path: Path, model: pb.Model, data: TaskData) -> set[str]:
-    verification = verify_bundle(path, model, data.dev)
+    verification = verify_bundle(path, reference=model, examples=data.dev)
     return {check.name for check in verification.checks if not check.passed}
 
 
