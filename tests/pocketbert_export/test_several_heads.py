@@ -95,8 +95,8 @@ def test_gate_refuses_a_swapped_head(run: Path, data: TaskData, tmp_path: Path) 
         head.kernel.assign(head.kernel.numpy()[:, axis])
         head.bias.assign(head.bias.numpy()[axis])
         wrong.save_pretrained(tmp_path / f"wrong-{name}")
-        made = export(tmp_path / f"wrong-{name}", tmp_path / name, recipe="float32", lengths=(21,))
-        failed = failures(made.directory, pb.from_pretrained(run), data)
+        bundle = export(tmp_path / f"wrong-{name}", tmp_path / name, recipe="float32", lengths=(21,))
+        failed = failures(bundle.directory, pb.from_pretrained(run), data)
         assert f"labels: {name}" in failed and "metric" in failed
         other = "slots" if name == "mood" else "mood"
         assert f"labels: {other}" not in failed
@@ -114,11 +114,11 @@ def test_two_heads_in_each_others_place_are_refused(data: TaskData, run: Path, t
         head.output_projection.kernel.assign(random.normal(size=head.output_projection.kernel.shape))
     parts["other"].output_projection.kernel.assign(-2 * parts["other"].output_projection.kernel)
     model.save_pretrained(tmp_path / "model")
-    made = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(21,))
+    bundle = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(21,))
     kernels = [head.output_projection.kernel.numpy() for head in parts.values()]
     for head, kernel in zip(parts.values(), kernels[::-1], strict=True):
         head.output_projection.kernel.assign(kernel)
-    assert {"labels: mood", "labels: other"} <= failures(made.directory, model, two)
+    assert {"labels: mood", "labels: other"} <= failures(bundle.directory, model, two)
 
 
 def test_commands_read_and_answer(

@@ -182,8 +182,8 @@ def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Sp
         for part in task.tasks or ():
             # No class of transformers has these heads, so the weights have their own paths, also where it has one.
             for part_path, spec in _head(config, part, has_own_name=False):
-                own = part_path.replace(f"heads.{part.kind}.", f"{path}.parts.{part.name}.", 1)
-                yield own, TensorSpec(own, spec.canonical_shape)
+                stored = part_path.replace(f"heads.{part.kind}.", f"{path}.parts.{part.name}.", 1)
+                yield stored, TensorSpec(stored, spec.canonical_shape)
     elif rules.head is not None:
         for weight, shape in rules.head(config, task).items():
             yield f"{path}.{weight}", TensorSpec(f"{path}.{weight}", shape)

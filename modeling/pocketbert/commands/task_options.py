@@ -143,8 +143,8 @@ def _by_head(option: str, what: str, parts: Sequence[str], sign: str = "=") -> d
     """
     values: dict[str, str] = {}
     for part in parts:
-        name, found, value = part.partition(sign)
-        if not found or not name or not value or name in values:
+        name, separator, value = part.partition(sign)
+        if not separator or not name or not value or name in values:
             raise UserError(f"--{option} must be HEAD{sign}{what} for each head once; received {','.join(parts)}")
         values[name] = value
     return values

@@ -76,10 +76,11 @@ def heads(
     known_kinds = part_kinds(TASK_RULES)
     if unknown := [kind for kind in kinds.values() if kind not in known_kinds]:
         raise UserError(f"the kind of a head must be one of {', '.join(known_kinds)}; received {', '.join(unknown)}")
-    train, found = _read(source, {name: (kind, None) for name, kind in kinds.items()}, **columns)
+    train, label_names = _read(source, {name: (kind, None) for name, kind in kinds.items()}, **columns)
     weight_of = dict(weights or {})
     parts = tuple(
-        TaskConfig(kind=kind, name=name, labels=found[name], weight=weight_of.get(name)) for name, kind in kinds.items()
+        TaskConfig(kind=kind, name=name, labels=label_names[name], weight=weight_of.get(name))
+        for name, kind in kinds.items()
     )
     task = TaskConfig(kind="several", tasks=parts)
     of_dev, of_test = (None if table is None else read_heads(table, parts, **columns) for table in (dev, test))
@@ -107,21 +108,21 @@ def _read(
     """
     options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
     read: dict[str, tuple[Examples | TaggedTexts, list[str]]] = {}
-    found: dict[str, tuple[str, ...]] = {}
-    for name, (kind, known) in heads_read.items():
+    label_names: dict[str, tuple[str, ...]] = {}
+    for name, (kind, names) in heads_read.items():
         column = (labels or {}).get(name, name)
         if TASK_RULES[kind].reads == "spans":
-            types = None if known is None else types_of_tags(known)
+            types = None if names is None else types_of_tags(names)
             tagged, ids = read_tag_column(source, text=text, column=column, types=types, **options)
             if not types and not tagged.types:
                 raise UserError(f"{tagged.source}: column {column!r} must have spans; received none; check the column")
-            read[name], found[name] = (tagged, ids), tuple(known or tags_of_types(tagged.types))
+            read[name], label_names[name] = (tagged, ids), tuple(names or tags_of_types(tagged.types))
             continue
-        examples, found[name] = read_table(
+        examples, label_names[name] = read_table(
             source,
             text_column=text,
             label_column=column,
-            labels=known or None,
+            labels=names or None,
             numbered=False,
             kind=TASK_RULES[kind].label_form,
             label_separator=label_separator,
@@ -138,4 +139,4 @@ def _read(
     for name, (part, ids) in read.items():
         places = {line: index for index, line in enumerate(ids)}
         parts[name] = part if len(ids) == len(shared) else part.select([places[line] for line in shared])
-    return SharedTexts(parts, shared, first.skipped_rows + len(lines) - len(shared)), found
+    return SharedTexts(parts, shared, first.skipped_rows + len(lines) - len(shared)), label_names

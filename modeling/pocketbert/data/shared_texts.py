@@ -29,7 +29,6 @@ class SharedTexts:
     skipped_rows: int = 0
 
     unit: ClassVar[str] = "texts"
-    has_pairs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name, part in self.parts.items():
@@ -68,6 +67,11 @@ class SharedTexts:
         """Names the missing labels for a message."""
         missing = " and ".join(name for name, part in self.parts.items() if not part.labelled)
         return f"labels for {missing}; {self.source} has none"
+
+    @property
+    def has_pairs(self) -> bool:
+        """False: an example is one text."""
+        return False
 
     @property
     def read_texts(self) -> list[str]:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def output_name(part: str, own: str) -> str:
-    """The name of an output of a head in the model, from the head's own name of it."""
-    return f"{part}_{own}"
+def output_name(part: str, output: str) -> str:
+    """The name of an output of a head in the model, from the head's own name of it, `output`."""
+    return f"{part}_{output}"
 
 
 def part_of(output: str) -> str:
@@ -64,8 +64,8 @@ def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
             continue
         columns = labels[:, start : start + _columns(part)]
         start += _columns(part)
-        kept = columns if part.config.rules.label_form == "multi_label" else columns[:, 0]
-        split[name] = tf.cast(kept, tf.float32 if part.config.rules.label_form == "regression" else tf.int32)
+        values = columns if part.config.rules.label_form == "multi_label" else columns[:, 0]
+        split[name] = tf.cast(values, tf.float32 if part.config.rules.label_form == "regression" else tf.int32)
     return split
 
 

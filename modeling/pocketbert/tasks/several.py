@@ -44,9 +44,9 @@ class SeveralHeads(tf_keras.layers.Layer):
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> dict[str, tf.Tensor]:
         """Maps the encoder's outputs to the outputs of all heads."""
         return {
-            output_name(name, own): output
+            output_name(name, output): logits
             for name, head in self.parts.items()
-            for own, output in head.outputs(encoded, training).items()
+            for output, logits in head.outputs(encoded, training).items()
         }
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
@@ -56,9 +56,9 @@ class SeveralHeads(tf_keras.layers.Layer):
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
         """The losses of the heads."""
         return {
-            output_name(name, own): loss
+            output_name(name, output): loss
             for name, head in self.parts.items()
-            for own, loss in head.losses_by_output().items()
+            for output, loss in head.losses_by_output().items()
         }
 
     def weights_by_output(self) -> dict[str, float]:
@@ -77,7 +77,7 @@ class SeveralHeads(tf_keras.layers.Layer):
             of_head = part_outputs(name, labelled)
             if of_head and hasattr(head, "learned"):
                 of_head = head.learned(of_head, inputs)
-            learned |= {output_name(name, own): output for own, output in of_head.items()}
+            learned |= {output_name(name, output): labels for output, labels in of_head.items()}
         return learned
 
 
@@ -95,7 +95,7 @@ class Several(SupervisedTask):
 
         self._parts = {part.name: supervised_task(part) for part in config.tasks or ()}
         self.output_names = tuple(
-            output_name(name, own) for name, part in self._parts.items() for own in part.output_names
+            output_name(name, output) for name, part in self._parts.items() for output in part.output_names
         )
         self.first_token_only = all(part.first_token_only for part in self._parts.values())
         self.centred_by_example = all(part.centred_by_example for part in self._parts.values())
@@ -213,9 +213,9 @@ class Several(SupervisedTask):
             name: part.with_baseline(data.parts[name], {}, self.own_metrics(names)[name]).baseline
             for name, part in self.parts.items()
         }
-        known = {name: baseline for name, baseline in baselines.items() if baseline is not None}
-        answer = " and ".join(f"{baseline['answer']} ({name})" for name, baseline in known.items())
-        values = {name: baseline["metrics"] for name, baseline in known.items()}
+        constant = {name: baseline for name, baseline in baselines.items() if baseline is not None}
+        answer = " and ".join(f"{baseline['answer']} ({name})" for name, baseline in constant.items())
+        values = {name: baseline["metrics"] for name, baseline in constant.items()}
         return Scores(
             main_metric=main_metric or (self.main_metric if self.main_metric in names else names[0]),
             metrics=metrics,
@@ -228,10 +228,10 @@ class Several(SupervisedTask):
     ) -> list[Baseline]:
         """See `SupervisedTask.simple_methods`: the best ones of the heads together."""
         best: dict[str, Baseline] = {}
-        for name, own in self.own_metrics([metric]).items():
+        for name, metrics in self.own_metrics([metric]).items():
             if metric != MEAN and name != part_of(metric):
                 continue
-            methods = self.parts[name].simple_methods(train.parts[name], dev.parts[name], own[0], vectors)
+            methods = self.parts[name].simple_methods(train.parts[name], dev.parts[name], metrics[0], vectors)
             if not methods:
                 return []
             best[name] = max(methods, key=lambda method: method.score)
@@ -279,7 +279,7 @@ class Several(SupervisedTask):
                     needed[name][part.main_metric] = None
                 elif part_of(metric) == name:
                     needed[name][metric.partition("_")[2]] = None
-        return {name: [*own] or [self.parts[name].main_metric] for name, own in needed.items()}
+        return {name: [*metrics] or [self.parts[name].main_metric] for name, metrics in needed.items()}
 
     def joined(self, names: Sequence[str], values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         """Metrics by their names, from those of the heads by the heads' own names."""
@@ -290,4 +290,4 @@ class Several(SupervisedTask):
         }
 
     def _named(self, metrics: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-        return MEAN, *(output_name(name, metric) for name, own in metrics.items() for metric in own)
+        return MEAN, *(output_name(name, metric) for name in metrics for metric in metrics[name])

@@ -70,9 +70,9 @@ class SeveralRows:
     def decided(self) -> dict[str, np.ndarray]:
         """Places of the tokens that carry the tag of a word, by output; see `Rows.decided`."""
         return {
-            output_name(name, own): rows.decided
+            output_name(name, output): rows.decided
             for name, rows in self.parts.items()
-            for own in self._task.parts[name].output_names
+            for output in self._task.parts[name].output_names
             if rows.decided is not None
         }
 
@@ -91,7 +91,7 @@ class SeveralRows:
         names = self._task.own_metrics([metric])
         if metric != MEAN:
             names = {part_of(metric): names[part_of(metric)]}
-        scored = [self.parts[name].score(part_outputs(name, outputs), own[0]) for name, own in names.items()]
+        scored = [self.parts[name].score(part_outputs(name, outputs), metrics[0]) for name, metrics in names.items()]
         correct = [right for _, right in scored if right is not None]
         both = np.sum(correct, axis=0) if len(correct) == len(scored) else None
         return float(np.mean([score for score, _ in scored])), both
@@ -101,8 +101,10 @@ class SeveralRows:
         names = self._task.own_metrics([metric])
         if metric != MEAN:
             names = {part_of(metric): names[part_of(metric)]}
-        metrics = [self.parts[name].resampled(part_outputs(name, outputs), own[0]) for name, own in names.items()]
-        return lambda rows: float(np.mean([of_head(rows) for of_head in metrics]))
+        of_heads = [
+            self.parts[name].resampled(part_outputs(name, outputs), metrics[0]) for name, metrics in names.items()
+        ]
+        return lambda rows: float(np.mean([of_head(rows) for of_head in of_heads]))
 
     def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
         """The answers of all heads to each text; see `Several.predict`."""
@@ -114,8 +116,8 @@ class SeveralRows:
             else:
                 assert isinstance(part, TextTask)
                 described = part.describe(of_head["logits"], **options)
-            for answer, own in zip(answers, described, strict=True):
-                answer[name] = own
+            for answer, values in zip(answers, described, strict=True):
+                answer[name] = values
         return answers
 
 
@@ -154,11 +156,11 @@ class SeveralEvaluator:
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`: about equally many of each head, whose name is in front of the answers."""
-        each = None if most is None else -(-most // len(self._evaluators))
+        most_of_head = None if most is None else -(-most // len(self._evaluators))
         return [
             dataclasses.replace(mistake, label=f"{name}: {mistake.label}", prediction=f"{name}: {mistake.prediction}")
             for name, evaluator in self._evaluators.items()
-            for mistake in evaluator.mistakes(each)
+            for mistake in evaluator.mistakes(most_of_head)
         ][:most]
 
     def _evaluator(self, name: str, metrics: Sequence[str]) -> Evaluator:

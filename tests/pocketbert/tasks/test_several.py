@@ -177,7 +177,13 @@ def test_each_head_answers_as_alone(tokenizer: Any) -> None:
             variable.assign(weights[path.replace(f"heads.{part.kind}.", f"heads.several.parts.{part.name}.")])
         options: dict[str, Any] = {"top_k": 2} if part in (MOOD, TOPICS) else {}
         for both, answer in zip(together, alone.predict(texts, **options), strict=True):
-            assert str(both[part.name])[:20] == str(answer)[:20]
+            assert both[part.name].keys() == answer.keys()
+            name, expected = next(iter(answer.items()))
+            received = both[part.name][name]
+            if part == SLOTS:
+                received, expected = ([{**span, "probability": 0} for span in spans] for spans in (received, expected))
+            # float32 sums of a score.
+            assert received == (pytest.approx(expected, abs=1e-5) if part == STARS else expected)
     assert {*together[0]} == {"mood", "slots", "topics", "stars"}
 
 

@@ -58,17 +58,17 @@ def read_tag_column(
     where = Path(source) if is_file else name_of(source)
     problems, check = RowProblems(where, "line" if is_file else "row"), SchemeCheck(where)
     cells = row_cells(source, column, separator)
-    known = None if types is None else set(types)
+    known_types = None if types is None else set(types)
     chosen, words, tags, cut = [], [], [], 0
     for index, (content, line) in enumerate(zip(rows.texts, rows.ids, strict=True)):
         try:
             values = _values(cells.get(line, ""), column)
             if values and all(isinstance(value, str) for value in values):
-                of_text, of_words = _tagged(content, values, known)
+                of_text, of_words = _tagged(content, values, known_types)
                 check.add(of_words, [int(line)] * len(of_words))
                 of_words = iob2(spans_of(of_words), len(of_words))
             else:
-                of_text, of_words, cut_in_text = spans_on_words(values, content, known)
+                of_text, of_words, cut_in_text = spans_on_words(values, content, known_types)
                 cut += cut_in_text
         except ValueError as error:
             problems.add(int(line), f"column {column!r}: {error}")
@@ -100,10 +100,16 @@ def _values(cell: str, column: str) -> list[Any]:
         return cell.split()
     try:
         values = parse_json(cell, f"column {column!r}")
-        # Objects and lists inside a list of an object in memory are texts.
-        return [parse_json(value, "a span") if _is_json(value) else value for value in values]
+        # Objects and lists inside a list of an object in memory are texts, and so are the numbers in these lists.
+        return [_span(parse_json(value, "a span")) if _is_json(value) else value for value in values]
     except UserError as error:
         raise ValueError(str(error)) from error
+
+
+def _span(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) != 3:
+        return value
+    return [int(part) if isinstance(part, str) and part.isdecimal() else part for part in value[:2]] + value[2:]
 
 
 def _is_json(value: Any) -> bool:
