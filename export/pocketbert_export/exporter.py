@@ -34,7 +34,7 @@ from pocketbert_export.bundles.description import (
     weight_digests,
 )
 from pocketbert_export.bundles.goldens import answers_file, entries
-from pocketbert_export.bundles.model_card import CardOptions, card_facts, write_card
+from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, card_facts, write_card
 from pocketbert_export.bundles.pair_head import (
     HEAD_FILE,
     head_content,
@@ -281,6 +281,8 @@ def _export_pairs(
             encoder, output, examples=parts[0], calibration=parts[1], group=shared, **encoder_options
         ).directory
         files.write_bytes(folder / HEAD_FILE, head_content(model))
+        # Of the encoder alone; the files below take its place.
+        (folder / CARD_FILE).unlink()
         description = layout.read_description(folder)
         description |= {
             "pairs": {"task": task_fields(model.task)},
@@ -301,7 +303,6 @@ def _export_pairs(
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         write_card(folder, Path(output).resolve().name)
-        # `file_entries` leaves out the card's digest, as in other bundles.
     opened = Bundle.open(folder if group else output)
     opened.scored = scores
     return opened

@@ -134,7 +134,8 @@ class Bundle:
         return cls(directory, description, goldens)
 
     def __repr__(self) -> str:
-        task = "no task" if self.task is None else described_task(self.task)
+        answered = self.pair_task or self.task
+        task = "no task" if answered is None else described_task(answered)
         lengths = ", ".join(map(str, self.lengths))
         size = f"{self.model_path.stat().st_size / 1e6:.1f} MB" if self.model_path.exists() else "no file"
         return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"

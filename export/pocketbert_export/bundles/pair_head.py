@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import single_texts
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
@@ -25,6 +25,7 @@ from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.interfaces import Forward, Outputs
+from pocketbert.tasks.separate_pairs import FEATURES, require_pairs
 
 HEAD_FILE = "head.tflite"
 HEAD_SIGNATURE, FIRST, SECOND = "head", "first", "second"
@@ -68,7 +69,8 @@ def text_encoder(model: Model) -> Model:
 def head_content(model: Model) -> bytes:
     """The content of `head.tflite`, in float32: two vectors of `text_encoder` to the answer for a pair."""
     task, head = model.tasks[0], next(iter(model.heads.values()))
-    width, scale = int(head.output_projection.kernel.shape[0]) // 4, MEAN_LENGTH if task.pooling == "mean" else 1.0
+    width = int(head.output_projection.kernel.shape[0]) // FEATURES
+    scale = MEAN_LENGTH if task.pooling == "mean" else 1.0
 
     def answer(first: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         logits = head.logits(scale * tf.concat([first, second], axis=0), training=False)
@@ -91,10 +93,10 @@ def head_parameters(model: Model) -> int:
     return sum(int(np.prod(weight.shape)) for weight in (projection.kernel, projection.bias))
 
 
-def unlabelled_texts(data: LabelledData) -> Examples:
+def unlabelled_texts(pairs: Any) -> Examples:
     """The texts of pairs, one by one, as the encoder reads them."""
-    assert isinstance(data, Examples)
-    return single_texts(data)
+    require_pairs(pairs)
+    return single_texts(pairs)
 
 
 class PairForward:

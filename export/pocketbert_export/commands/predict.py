@@ -229,7 +229,7 @@ def _answer_texts(
         if not count:
             for warning in vocabulary_warnings([row["text"] for row in chunk], predictor.tokenizer):
                 log_info(f"pocketbert predict: warning: {warning}")
-        count += len(chunk)
+        count += len(chunk) * (2 if predictor.task.separates_pairs else 1)
         inputs = [(row["text"], row["pair"]) if "pair" in row else row["text"] for row in chunk]
         answers = predictor.predict(inputs, **chosen)
         if isinstance(predictor.task, TextTask) or predictor.task.parts:

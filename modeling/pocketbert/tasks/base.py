@@ -63,7 +63,7 @@ class Task(abc.ABC):
     needs_pooler: ClassVar[bool] = False
     first_token_only: bool = False
     per_token: ClassVar[bool] = False
-    exportable: bool = True
+    exportable: ClassVar[bool] = True
     default_lengths: ClassVar[tuple[int, ...]] = (32, 64, 128)
     pipeline_tag: ClassVar[str] = "text-classification"
     default_max_length: ClassVar[int | None] = None

@@ -57,7 +57,6 @@ def require_pairs(data: Examples) -> None:
     """Raises a `UserError` if the examples are single texts."""
     if data.pairs is None:
         raise UserError(
-            f"a network with {argument('pairs', 'separate')} reads pairs of texts; received single texts from "
-            f"{data.source}; give the second texts, as {argument('pair_column', 'COLUMN', python='pair=COLUMN')} does "
-            "for a table"
+            f"a network for separate pairs reads pairs of texts; received single texts from {data.source}; give the "
+            f"second texts ({argument('pair_column', 'COLUMN', python='pairs')})"
         )

@@ -45,7 +45,6 @@ class TextTask(SupervisedTask):
         super().__init__(config)
         self.first_token_only = config.pooling is None
         self.separates_pairs = config.pairs == "separate"
-        self.exportable = not self.separates_pairs
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """For a head on the mean: without a pooler, which would be neither read nor trained."""

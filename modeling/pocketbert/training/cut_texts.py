@@ -33,7 +33,8 @@ def truncation_problems(
     truncation = given or (vocabulary.truncation if vocabulary else None)
     if truncation is None:
         return []
-    reads_pairs = data.has_pairs and not get_task(data.task).has_vectors
+    task = get_task(data.task)
+    reads_pairs = data.has_pairs and not (task.has_vectors or task.separates_pairs)
     if truncation in (ONLY_SECOND, LONGEST_FIRST) and not reads_pairs:
         what = "the texts of each pair one by one" if data.has_pairs else "single texts"
         return [f"truncation={truncation} is for pairs of texts; the run reads {what}; {remedy}"]

@@ -20,7 +20,7 @@ from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
-from pocketbert.tokenizers.truncation import HEAD, room_problem
+from pocketbert.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, room_problem
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import BALANCED, class_weights
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
@@ -257,6 +257,12 @@ def _check_comparable(plan: FinetuningPlan) -> None:
         raise UserError(
             f"{option} is for a new head on pairs whose form is open; received a head or a task with one; pass "
             f"{argument('new_head', True)}, or leave {option} out"
+        )
+    truncation = plan.vocabulary.truncation
+    if truncation in (LONGEST_FIRST, ONLY_SECOND):
+        raise UserError(
+            f"{option} needs a truncation that suits both forms; received truncation={truncation}; pass joint or "
+            "separate"
         )
     if {*heads} & {*plan.frozen_paths} or {*heads.values()} & {*plan.stages[0].rate_factors}:
         raise UserError(

@@ -290,7 +290,7 @@ def test_keras_file_keeps_the_head(tmp_path: Path) -> None:
 
 
 def test_single_texts_are_refused(reader: Model) -> None:
-    with pytest.raises(UserError, match="reads pairs of texts; received single texts from the texts; give the second"):
+    with pytest.raises(UserError, match="reads pairs of texts; received single texts from the texts; give the"):
         reader.predict(["one text"])
     with pytest.raises(UserError, match="windows are for single texts; received pairs"):
         reader.predict(["one text"], windows=True)

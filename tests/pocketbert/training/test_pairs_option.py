@@ -95,10 +95,10 @@ def test_run_trains_evaluates_and_predicts(finished: pb.FinetuneResult, teacher:
 
 
 def test_scores_are_trained(start: Path, tmp_path: Path) -> None:
-    given = data(task=TaskConfig(kind="regression"), train=scores(examples(90, 0)), dev=scores(examples(37, 1)))
-    result = pb.finetune(start, given, tmp_path / "run", config=CONFIG, run=RUN)
-    answers = result.model.predict(list(zip(given.dev.texts, given.dev.pairs, strict=True)))
-    expected = pearsonr([answer["score"] for answer in answers], given.dev.labels).statistic
+    task_data = data(task=TaskConfig(kind="regression"), train=scores(examples(90, 0)), dev=scores(examples(37, 1)))
+    result = pb.finetune(start, task_data, tmp_path / "run", config=CONFIG, run=RUN)
+    answers = result.model.predict(list(zip(task_data.dev.texts, task_data.dev.pairs, strict=True)))
+    expected = pearsonr([answer["score"] for answer in answers], task_data.dev.labels).statistic
     assert result.metrics["pearson"] == pytest.approx(expected, abs=1e-5)
 
 
@@ -195,8 +195,10 @@ def test_auto_takes_the_form_with_the_smaller_loss(
 def test_folds_read_pairs_separately(start: Path, tmp_path: Path) -> None:
     rows = examples(60, 0)
     names = [LABELS[label] for label in rows.labels]
-    given = pb.data.from_pairs(rows.texts, names, pairs=rows.pairs)
-    result = pb.finetune(start, given, tmp_path / "run", config=dataclasses.replace(CONFIG, epochs=1), run=RUN, kfold=3)
+    task_data = pb.data.from_pairs(rows.texts, names, pairs=rows.pairs)
+    result = pb.finetune(
+        start, task_data, tmp_path / "run", config=dataclasses.replace(CONFIG, epochs=1), run=RUN, kfold=3
+    )
     lines = [json.loads(line) for line in (tmp_path / "run/predictions.jsonl").read_text("utf-8").splitlines()]
     assert [line["pair"] for line in lines] == rows.pairs
     right = np.mean([line["label"] == line["true_label"] for line in lines])
@@ -253,8 +255,8 @@ def test_soft_labels_teach_as_the_teacher(teacher: Path, start: Path, tmp_path: 
     separate = dataclasses.replace(TASK, pairs="separate")
     live = pb.distill(start, data(), tmp_path / "live", teacher=teacher, method=method)
     soft = soft_data(pb.from_pretrained(teacher), lambda rows: list(zip(rows.texts, rows.pairs, strict=True)))
-    given = dataclasses.replace(soft, task=separate)
-    taught = pb.distill(start, given, tmp_path / "soft", teacher=None, method=method)
+    task_data = dataclasses.replace(soft, task=separate)
+    taught = pb.distill(start, task_data, tmp_path / "soft", teacher=None, method=method)
     for path, value in weights(live.model).items():
         # Six steps of Adam, whose updates keep the sign of small gradients.
         np.testing.assert_allclose(weights(taught.model)[path], value, atol=1e-4, err_msg=path)
@@ -269,8 +271,8 @@ def test_joint_teacher_is_refused_for_a_separate_student(start: Path, tmp_path: 
         pb.distill(start, separate, tmp_path / "run", teacher=joint, method=method)
     # Its probabilities teach a student of the other form.
     soft = soft_data(pb.from_pretrained(joint), lambda rows: list(zip(rows.texts, rows.pairs, strict=True)))
-    given = dataclasses.replace(soft, task=separate.task)
-    result = pb.distill(start, given, tmp_path / "run", teacher=None, method=method)
+    task_data = dataclasses.replace(soft, task=separate.task)
+    result = pb.distill(start, task_data, tmp_path / "run", teacher=None, method=method)
     assert result.model.task is not None and result.model.task.pairs == "separate"
 
 
@@ -282,7 +284,7 @@ def test_targets_of_separate_pairs_are_not_cached(teacher: Path, start: Path, tm
 
 def test_options_without_meaning_are_refused(start: Path, teacher: Path, tmp_path: Path) -> None:
     single = dataclasses.replace(data(), **{name: tiny_finetuning.examples(30, 2) for name in ("train", "dev")})
-    for model, given, changes, message in [
+    for model, task_data, changes, message in [
         (start, single, {}, "is for pairs of texts with one answer; received single texts; leave it out"),
         (start, data(), {"pairs": "auto", "head_start": "random"}, "pairs=auto compares linear fits"),
         (
@@ -293,7 +295,7 @@ def test_options_without_meaning_are_refused(start: Path, teacher: Path, tmp_pat
         ),
     ]:
         with pytest.raises(UserError, match=message):
-            pb.finetune(model, given, tmp_path / "run", config=dataclasses.replace(CONFIG, **changes), run=RUN)
+            pb.finetune(model, task_data, tmp_path / "run", config=dataclasses.replace(CONFIG, **changes), run=RUN)
     with pytest.raises(UserError, match="received frozen weights or rates for the head"):
         config, run = dataclasses.replace(CONFIG, pairs="auto"), dataclasses.replace(RUN, freeze=("head",))
         pb.finetune(start, data(), tmp_path / "run", config=config, run=run)
@@ -355,5 +357,5 @@ def test_probabilities_are_softmax_of_the_logits(teacher: Path) -> None:
 
     logits = model_predictor(model).logits(rows.texts, rows.pairs)
     assert logits.shape == (7, 2)
-    given = [[answer["probabilities"][label] for label in LABELS] for answer in answers]
-    np.testing.assert_allclose(given, softmax(logits.astype(np.float64), axis=1), atol=1e-6)
+    task_data = [[answer["probabilities"][label] for label in LABELS] for answer in answers]
+    np.testing.assert_allclose(task_data, softmax(logits.astype(np.float64), axis=1), atol=1e-6)

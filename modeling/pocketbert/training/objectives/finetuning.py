@@ -160,8 +160,8 @@ class FinetuningPlan(Plan):
         def changed(task: TaskConfig) -> TaskConfig:
             return dataclasses.replace(task, pairs="separate")
 
-        given = self.data.given
-        data = TaskRunData(dataclasses.replace(given, task=changed(given.task)))
+        examples = self.data.given
+        data = TaskRunData(dataclasses.replace(examples, task=changed(examples.task)))
         stages = [dataclasses.replace(stage, task=stage.task and changed(stage.task)) for stage in self.stages]
         for name, value in (("data", data), ("stages", tuple(stages)), ("tasks", tuple(map(changed, self.tasks)))):
             object.__setattr__(self, name, value)
