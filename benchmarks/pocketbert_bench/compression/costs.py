@@ -261,8 +261,8 @@ def _kept(
     if other_lengths:
         # The deepest and the shallowest.
         few, more = networks[:2], len(other_lengths) - len(setting.lengths)
-        others = device.measure(few, dataclasses.replace(setting, lengths=other_lengths), folder / "lengths")
-        model = model.with_length_memory(few, costs[: len(few)], others, more)
+        differing = device.measure(few, dataclasses.replace(setting, lengths=other_lengths), folder / "lengths")
+        model = model.with_length_memory(few, costs[: len(few)], differing, more)
     shutil.rmtree(folder, ignore_errors=True)
     others = float(np.median([cost.others_cpu_percent for cost in costs]))
     if others > _MOST_OTHERS:
@@ -302,8 +302,8 @@ def _identity(
     """What the measurements depend on, as a file name."""
     described = [[dataclasses.asdict(part) for part in network] for network in networks]
     here = dataclasses.replace(machine.machine(), load_average=())
-    content = [described, dataclasses.asdict(setting), other_lengths, device.name, dataclasses.asdict(here)]
-    content.append(machine.commit())
+    measured = [described, dataclasses.asdict(setting), other_lengths]
+    content = [*measured, device.name, dataclasses.asdict(here), machine.commit()]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
 
 

@@ -53,8 +53,8 @@ def check_pairs(
     labels = checks.check_labels(task, reference["logits"], answers["logits"], bounds)
     results += [labels] if labels is not None else []
     if metric is not None and examples is not None and examples.labelled:
-        scores = [ScoredOutputs(*rows.score(outputs, metric)) for outputs in (reference, answers)]
-        results.append(checks.check_metric(metric, len(rows), *scores, bounds))
+        model_score, bundle_score = (ScoredOutputs(*rows.score(outputs, metric)) for outputs in (reference, answers))
+        results.append(checks.check_metric(metric, len(rows), model_score, bundle_score, bounds))
     return results + _check_head(bundle, model, task, runtimes)
 
 

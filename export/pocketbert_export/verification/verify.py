@@ -198,8 +198,9 @@ def verify_bundle(
         if bundle.outcome is not None and examples is not None and examples.labelled:
             exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
             folder = outcomes.run_folder_of(model_directory)
-            options = {"data_task": data_task, "run_folder": folder, "exact": exact}
-            checks += (outcomes.check(bundle, reference, examples, **options),)
+            checks += (
+                outcomes.check(bundle, reference, examples, data_task=data_task, run_folder=folder, exact=exact),
+            )
     verification = dataclasses.replace(verification, checks=checks, metric=metric)
     if examples is not None:
         count, digest = min(len(examples), pair_checks.MOST_PAIRS), record_checks.examples_digest(examples, {})
