@@ -177,8 +177,8 @@ class TaggedRows:
             {
                 "words": words.tolist(),
                 "probabilities": [
-                    dict(zip(labels, probabilities[place].tolist(), strict=True)) if place >= 0 else None
-                    for place in places
+                    dict(zip(labels, probabilities[token].tolist(), strict=True)) if token >= 0 else None
+                    for token in places
                 ],
             }
             for words, places in zip(self.data.words, self._places, strict=True)

@@ -111,17 +111,17 @@ def _soft_tags(row: dict[str, Any], text: str, words: np.ndarray, labels: Sequen
             f"the line must have a list {PROBABILITIES!r}, with an entry for each word; received {shown(row)}"
         )
     soft = np.zeros([len(words), len(labels)])
-    for place, answer in zip(_places(row, text, words, len(answers)), answers, strict=True):
+    for word, answer in zip(_word_indices(row, text, words, len(answers)), answers, strict=True):
         if answer is None:
             continue
         if not isinstance(answer, dict) or {*answer} != {*labels}:
             received = listed(answer) if isinstance(answer, dict) else shown(answer)
             raise ValueError(f"{PROBABILITIES} of a word must have the labels {listed(labels)}; received {received}")
-        soft[place] = checked_probabilities([answer[label] for label in labels], independent=False)
+        soft[word] = checked_probabilities([answer[label] for label in labels], independent=False)
     return normalized(soft)
 
 
-def _places(row: dict[str, Any], text: str, words: np.ndarray, count: int) -> list[int]:
+def _word_indices(row: dict[str, Any], text: str, words: np.ndarray, count: int) -> list[int]:
     """For each of `count` entries of a line the index of its word.
 
     Raises:
@@ -139,8 +139,8 @@ def _places(row: dict[str, Any], text: str, words: np.ndarray, count: int) -> li
         raise ValueError(
             f"{WORDS!r} must have as many offsets as {PROBABILITIES!r}, {count}; received {shown(offsets)}"
         )
-    index = {int(start): place for place, start in enumerate(words[:, 0])}
-    places = []
+    index = {int(start): number for number, start in enumerate(words[:, 0])}
+    indices = []
     for pair in offsets:
         if not isinstance(pair, list) or [type(part) for part in pair] != [int, int]:
             raise ValueError(f"a word must be [start, end] in code points; received {shown(pair)}")
@@ -150,10 +150,10 @@ def _places(row: dict[str, Any], text: str, words: np.ndarray, count: int) -> li
                 f"a word must start where a word of the text starts, and end in the text; received {shown(pair)}, "
                 f"{shown(text[max(start, 0) : max(end, 0)])}"
             )
-        places.append(index[start])
-    if len({*places}) < count:
+        indices.append(index[start])
+    if len({*indices}) < count:
         raise ValueError(f"words must start at different places; received {shown(offsets)}")
-    return places
+    return indices
 
 
 def _likely(probabilities: np.ndarray, labels: Sequence[str]) -> list[str]:
