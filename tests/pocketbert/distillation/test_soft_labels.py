@@ -93,7 +93,7 @@ def test_certain_teacher_of_several_labels_teaches_as_itself(teacher: Path, tmp_
     task = TaskConfig(kind="multi_label", labels=LABELS)
     certain = pb.from_preset(model.config, task, model.tokenizer, seed=5)
     projection = certain.heads["multi_label"].output_projection
-    projection.kernel.assign(60 * projection.kernel)
+    projection.kernel.assign(projection.kernel * [[60.0, -60.0]])
     certain.save_pretrained(tmp_path / "certain")
     texts = tiny_finetuning.examples(40, 6).texts
     answers = certain.predict(texts, soft_labels=True)

@@ -120,7 +120,8 @@ def test_loss_is_that_of_the_teacher_on_first_tokens(teacher: Path, tmp_path: Pa
     data = pb.data.tagged(tmp_path / "answers.jsonl", dev=tmp_path / "answers.jsonl", soft_labels=SOFT)
     assert set(data.task.labels) <= set(TAGS) and data.train.soft_labels is not None
     student = pb.from_preset(tiny_distillation.STUDENT, data.task, model.tokenizer, seed=6)
-    plan = plan_distillation(student, data, method=METHOD, run=RunConfig())
+    student.save_pretrained(tmp_path / "student")
+    plan = plan_distillation(tmp_path / "student", data, teacher=None, method=METHOD, run=RunConfig())
     (stage,) = plan.stages
     encoded = plan.data.encoded(stage, model.tokenizer, 0, {})
     assert encoded is not None and encoded.soft_labels is not None
@@ -158,7 +159,8 @@ def test_loss_leaves_out_tokens_without_soft_labels() -> None:
 def test_words_may_be_those_of_another_tokenizer(tmp_path: Path) -> None:
     one, other = answer("B-MOOD", 0.8), answer("O", 0.9)
     line = {"text": "U.S. film, warm", "words": [[0, 4], [5, 9], [11, 15]], "probabilities": [one, None, other]}
-    examples = pb.data.tagged(write(tmp_path / "a.jsonl", [line] * 12), soft_labels=SOFT).train
+    path = write(tmp_path / "a.jsonl", [line] * 3)
+    examples = pb.data.tagged(path, dev=path, soft_labels=SOFT).train
     # U . S . film , warm
     (first, *_) = examples.soft_labels
     assert first.any(axis=1).tolist() == [True, False, False, False, False, False, True]
