@@ -38,7 +38,7 @@ def by_fold(labels: np.ndarray, folds: list[np.ndarray]) -> np.ndarray:
     return np.array([labels[fold].sum(axis=0) for fold in folds])
 
 
-def tests_of(rows: Examples, count: int, seed: int = 0) -> list[np.ndarray]:
+def rows_by_fold(rows: Examples, count: int, seed: int = 0) -> list[np.ndarray]:
     folds = [indices for _, indices in fold_indices(rows, count, seed)]
     assert sorted(np.concatenate(folds).tolist()) == list(range(len(rows)))
     return folds
@@ -57,13 +57,13 @@ def test_worked_example_of_the_algorithm() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_each_label_has_its_share_of_a_fold(seed: int) -> None:
     labels = several(seed)
-    folds = tests_of(examples(labels), FOLDS, seed)
+    folds = rows_by_fold(examples(labels), FOLDS, seed)
     # Where no fold has too many examples of a label before its turn, the fold that lacks most of it gets the next one:
     # in the end, each lacks less than one, or has less than one too many.
     assert (np.abs(by_fold(labels, folds) - labels.sum(axis=0) / FOLDS) < 1).all()
     # The examples without labels make the sizes equal in the same way.
     assert sorted(map(len, folds)) == [44, 44, 45, 45]
-    again, others = tests_of(examples(labels), FOLDS, seed), tests_of(examples(labels), FOLDS, seed + 1)
+    again, others = rows_by_fold(examples(labels), FOLDS, seed), rows_by_fold(examples(labels), FOLDS, seed + 1)
     assert all(map(np.array_equal, folds, again)) and not all(map(np.array_equal, folds, others))
 
 
@@ -73,7 +73,7 @@ def test_equal_texts_stay_together(seed: int) -> None:
     # Each text comes one to three times, in any order.
     numbers = random.permutation(np.repeat(np.arange(178), random.integers(1, 4, 178)))
     labels = several(seed)[numbers]
-    folds = tests_of(examples(labels, [f"text {number}" for number in numbers]), FOLDS, seed)
+    folds = rows_by_fold(examples(labels, [f"text {number}" for number in numbers]), FOLDS, seed)
     assert sum(len({*numbers[fold].tolist()}) for fold in folds) == 178
     # As above, but a fold gets up to three examples at once.
     assert (np.abs(by_fold(labels, folds) - labels.sum(axis=0) / FOLDS) < 3).all()
@@ -81,7 +81,7 @@ def test_equal_texts_stay_together(seed: int) -> None:
 
 def test_one_label_each_is_stratified_like_classes() -> None:
     classes = np.random.default_rng(3).choice(3, 89, p=[0.6, 0.3, 0.1])
-    folds = tests_of(examples(np.eye(3, dtype=np.int32)[classes]), FOLDS)
+    folds = rows_by_fold(examples(np.eye(3, dtype=np.int32)[classes]), FOLDS)
     counts = [np.bincount(classes[fold], minlength=3) for fold in folds]
     expected = [np.bincount(classes[test]) for _, test in StratifiedKFold(FOLDS).split(classes, classes)]
     assert (np.sort(counts, axis=0) == np.sort(expected, axis=0)).all()
@@ -92,7 +92,7 @@ def test_no_fold_is_empty() -> None:
     # One text has nearly all examples of a label; the other label has two.
     labels = np.array([[1, 0]] * 20 + [[0, 1]] * 2 + [[0, 0]], np.int32)
     rows = examples(labels, ["a"] * 20 + ["b", "c", "d"])
-    assert sorted(map(len, tests_of(rows, 4))) == [1, 1, 1, 20]
+    assert sorted(map(len, rows_by_fold(rows, 4))) == [1, 1, 1, 20]
 
 
 def test_folds_of_classes_and_scores_are_scikit_learns() -> None:
@@ -105,7 +105,7 @@ def test_folds_of_classes_and_scores_are_scikit_learns() -> None:
     plain = GroupKFold(3, shuffle=True, random_state=2).split(numbers, groups=numbers)
     for labels, expected in ((classes, stratified), (scores, plain)):
         rows = examples(labels, texts)
-        assert all(map(np.array_equal, tests_of(rows, 3, 2), [test for _, test in expected]))
+        assert all(map(np.array_equal, rows_by_fold(rows, 3, 2), [test for _, test in expected]))
         assert recorded_parts(rows, [rows]) == {}
 
 
