@@ -76,8 +76,18 @@ TEXT_JSONL = '{"title": "T", "text": "A paragraph.\\nAnother."}\n{"text": "B\\u0
 GLOVE = "the 0.1 -0.2 3e-2\nof 1 2 3\n, 0.5 0.25 -1\nnaïve 1.5 0 0\n"
 
 
+HEADS = (
+    '{"text": "Ada met Bob", "mood": "a", "slots": "B-PER O B-PER"}\n'
+    '{"text": "in York", "mood": "b", "slots": [{"start": 3, "end": 7, "label": "LOC"}]}\n'
+)
 CONLL = "EU NNP B-NP B-ORG\nU.N. NNP I-NP I-ORG\n\nBonn NNP B-NP B-LOC\n. . O O\n"
 SPANS = '{"text": "Ada \U0001f642 met Bo.", "spans": [[0, 3, "PER"], {"start": 10, "end": 12, "label": "PER"}]}\n' * 3
+
+
+def _heads(path: Path) -> object:
+    from pocketbert.data.head_tables import heads
+
+    return heads(path, {"mood": "classification", "slots": "token_classification"}, dev=path)
 
 
 def _tagged(path: Path) -> object:
@@ -290,6 +300,7 @@ READERS: dict[str, Reader] = {
     "jsonl": Reader(make=_file("t.jsonl", TABLE_JSONL), read=_table),
     "conll": Reader(make=_file("t.conll", CONLL), read=_tagged),
     "spans": Reader(make=_file("s.jsonl", SPANS), read=_tagged),
+    "heads": Reader(make=_file("h.jsonl", HEADS), read=_heads),
     "squad": Reader(make=_file("q.json", SQUAD), read=_questions),
     "hugging-face-questions": Reader(make=_file("q.jsonl", HUGGING_FACE), read=_questions),
     "mrpc": Reader(make=_folder("MRPC/dev.tsv", MRPC), read=_glue("mrpc")),
