@@ -105,5 +105,5 @@ def test_metrics_for_a_users_task() -> None:
     assert supervised_task(TaskConfig(kind="regression")).default_metrics == (("pearson", "spearman"), "spearman")
     assert {"accuracy", "f1", "pearson", "spearman"} < set(METRICS)
     assert supervised_task(TaskConfig(kind="span")).default_metrics == (("exact_match", "f1"), "f1")
-    with pytest.raises(UserError, match="token_classification or embedding; received masked_lm"):
+    with pytest.raises(UserError, match="embedding or several; received masked_lm"):
         supervised_task(TaskConfig(kind="masked_lm"))

@@ -102,7 +102,7 @@ def test_what_cannot_predict_is_refused(tmp_path: Path, small_model: Model) -> N
     with pytest.raises(UserError, match="bundle.json.*or config.json"):
         open_predictor(tmp_path)
     bare = networks.network(networks.bert_config(), [], small_model.tokenizer)
-    with pytest.raises(UserError, match="of kind classification, .* or embedding to predict; it has none"):
+    with pytest.raises(UserError, match="of kind classification, .* or several to predict; it has none"):
         model_predictor(bare)
     pretrained = networks.network(networks.bert_config(), [TaskConfig(kind="next_sentence")], small_model.tokenizer)
     with pytest.raises(UserError, match="it has next_sentence"):
