@@ -23,7 +23,7 @@ from pocketbert.training.finetune import finetune
 
 CONFIG = FinetuneConfig(learning_rate=6e-3, epochs=5, batch_size=16, max_length=21)
 # A run whose first step can be compared: a head that continues, and no clipping, whose norm has other terms.
-STEP = FinetuneConfig(learning_rate=1e-3, epochs=1, batch_size=16, max_length=21, clip_norm=0.0, warmup_ratio=0.0)
+STEP = FinetuneConfig(learning_rate=1e-3, epochs=1, batch_size=16, max_length=21, clip_norm=0.0, calibrate=False)
 
 
 @pytest.fixture(scope="module")
