@@ -144,7 +144,7 @@ class Model(tf_keras.Model):
             names = output_names(self.heads)
             losses = {head: layer.losses_by_output() for head, layer in self.heads.items()}
             options["loss"] = {names[head][own]: loss for head in losses for own, loss in losses[head].items()}
-            weights = {}
+            weights: dict[str, float] = {}
             for head, layer in self.heads.items():
                 of_head = dict.fromkeys(losses[head], 1 / len(losses[head]))
                 of_head |= layer.weights_by_output() if hasattr(layer, "weights_by_output") else {}

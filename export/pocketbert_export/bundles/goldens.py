@@ -175,12 +175,12 @@ def _shape_problems(
     ]
     task = description["task"] or {"labels": []}
     heads = {head["name"]: head for head in task.get("tasks", ())}
-    for name, found in shapes.items():
+    for name, shapes_found in shapes.items():
         # An output of several heads has the name of its head in front.
         head = heads.get(name.partition("_")[0], {"labels": []}) if heads else task
         problems += [
             f"each of the {len(head['labels'])} labels must have a logit; the golden outputs have shape {list(shape)}"
-            for shape in sorted(found, key=str)
+            for shape in sorted(shapes_found, key=str)
             if head["labels"] and shape != _logits_shape(head)
         ]
     return problems

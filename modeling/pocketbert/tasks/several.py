@@ -85,7 +85,7 @@ class Several(SupervisedTask):
     """An answer of each of several heads for a text."""
 
     kind = "several"
-    output_names = ()
+    output_names: tuple[str, ...] = ()
     default_max_length = 128
 
     def __init__(self, config: TaskConfig) -> None:

@@ -35,12 +35,12 @@ TINYBERT = TinyBERT(
     max_length=19,
     intermediate_epochs=1,
     intermediate_learning_rate=3e-3,
-    prediction_epochs=4,
+    prediction_epochs=12,
     prediction_learning_rate=1e-2,
     prediction_batch_size=16,
 )
 MINILM = MiniLMv2(
-    max_length=19, relation_heads=2, epochs=1, finetuning_epochs=4, finetuning_learning_rate=1e-2, warmup_steps=1
+    max_length=19, relation_heads=2, epochs=1, finetuning_epochs=16, finetuning_learning_rate=1e-2, warmup_steps=1
 )
 
 
