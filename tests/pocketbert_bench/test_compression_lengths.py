@@ -157,6 +157,8 @@ def test_limited_memory_leaves_fewer_lengths(
     monkeypatch.setattr(Host, "measure", measure)
     monkeypatch.setattr(Host, "bench", bench)
     command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train.csv'}", "--trials=1"]
+    # Without a limit of the latency, candidates would be faster than the teacher.
+    command.append("--max-latency-ms=1000")
 
     def rows(*options: str) -> dict[int, dict[str, Any]]:
         """The candidates that a dry run lists, by their layers."""
@@ -173,7 +175,7 @@ def test_limited_memory_leaves_fewer_lengths(
     assert limited[2]["latency_ms"] == pytest.approx(2 * lengths[-1] / 1e3, abs=1e-3)
     assert rows("--length=32", "--max-memory-mb=22")[2]["lengths"] == [16, 32]
     assert rows("--length=32", "--max-memory-mb=21")[2]["lengths"] == [32]
-    limits = ["--length=data", "--max-memory-mb=17.5", "--max-latency-ms=1000"]
+    limits = ["--length=data", "--max-memory-mb=17.5"]
     assert main([*command, *limits, f"--output={tmp_path / 'out'}"]) == 0
     assert "have fewer lengths, to keep within the limit of the memory" in capsys.readouterr().err
     result = json.loads((tmp_path / "out" / "result.json").read_text())
