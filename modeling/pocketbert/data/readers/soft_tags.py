@@ -159,5 +159,5 @@ def _word_indices(row: dict[str, Any], text: str, words: np.ndarray, count: int)
 def _likely(probabilities: np.ndarray, labels: Sequence[str]) -> list[str]:
     """The most likely tag of each word as IOB2; `O` for words without soft labels."""
     likely = [labels[index] for index in probabilities.argmax(axis=1)]
-    tags = [tag if taught else OUTSIDE for tag, taught in zip(likely, probabilities.any(axis=1), strict=True)]
+    tags = [tag if taught else OUTSIDE for tag, taught in zip(likely, probabilities.max(axis=1) > 0, strict=True)]
     return iob2(spans_of(tags), len(tags))
