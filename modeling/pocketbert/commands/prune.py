@@ -44,7 +44,8 @@ class TeacherOptions:
 
 OPTIONS = (
     TeacherOptions,
-    TaskOptions,
+    # Heads are those of the attention here, and a model has one for its task.
+    OptionGroup(TaskOptions, without=("heads", "head_weights")),
     TableOptions,
     PruneConfig,
     OptionGroup(RunFolderOptions, without=("seeds",)),
