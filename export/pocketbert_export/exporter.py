@@ -281,8 +281,9 @@ def _export_pairs(
             encoder, output, examples=parts[0], calibration=parts[1], group=shared, **encoder_options
         ).directory
         files.write_bytes(folder / HEAD_FILE, head_content(model))
-        # Of the encoder alone; the files below take its place.
-        (folder / CARD_FILE).unlink()
+        # Those of the encoder alone.
+        for name in (CARD_FILE, layout.VERIFICATION_FILE):
+            (folder / name).unlink()
         description = layout.read_description(folder)
         description |= {
             "pairs": {"task": task_fields(model.task)},
