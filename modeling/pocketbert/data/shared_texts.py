@@ -89,6 +89,11 @@ class SharedTexts:
         return next((part.classes for part in self.parts.values() if part.classes is not None), None)
 
     @property
+    def label_sets(self) -> None:
+        """None: see `Examples.label_sets`; heads have labels of their own."""
+        return None
+
+    @property
     def answers(self) -> list[tuple[Any, ...]] | None:
         """The labels for all heads of each text."""
         answers = [part.answers for part in self.parts.values()]

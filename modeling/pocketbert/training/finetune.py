@@ -198,7 +198,9 @@ def finetune_grid(
         # Check all points now, not hours later when the search reaches them.
         model_config = get_task(data.task).encoder_config(_start(directory).config)
         _check_configs([point_config for point_config, _ in points], data, model_config, run)
-        plans = [plan_finetuning(directory, data, *point, frozen=frozen) for point in points]
+        plans = [
+            plan_finetuning(directory, data, point_config, point_run, frozen) for point_config, point_run in points
+        ]
         # The record omits the fields that the grid varies; their values in `config` may be invalid.
         recorded = plans[0].recorded()
         # Workers on other machines have other working directories.
