@@ -218,6 +218,6 @@ def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:
 def recorded_parts(whole: LabelledData, parts: Iterable[LabelledData]) -> dict[str, Any]:
     """What a record says of parts that are drawn from examples: digests for several labels, nothing for others.
 
-    Earlier commits had no strata of labels. So a run that began with their parts does not continue with others.
+    Earlier commits had no strata of labels. So a run that began with their parts never continues with others.
     """
     return {} if whole.label_sets is None else {"parts_sha256": [part.identity for part in parts]}
