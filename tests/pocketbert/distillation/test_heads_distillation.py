@@ -1,4 +1,4 @@
-"""Distillation of several heads: the weighted sum of the losses of the heads, and runs of TinyBERT and MiniLMv2."""
+"""Distillation of several heads: the weighted sum of the losses of the heads, and runs of the methods."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
+from pocketbert.distillation.methods.efficientbert import EfficientBERT
 from pocketbert.distillation.methods.hsk import HSK
 from pocketbert.distillation.methods.minilmv2 import MiniLMv2
 from pocketbert.distillation.methods.tinybert import TinyBERT
@@ -42,6 +43,16 @@ TINYBERT = TinyBERT(
 MINILM = MiniLMv2(
     max_length=19, relation_heads=2, epochs=1, finetuning_epochs=16, finetuning_learning_rate=1e-2, warmup_steps=1
 )
+HSKD = HSK(
+    max_length=19,
+    knowledge="all,all,1",
+    hidden_epochs=1,
+    hidden_learning_rate=3e-3,
+    prediction_epochs=12,
+    prediction_learning_rate=1e-2,
+    batch_size=16,
+)
+EFFICIENTBERT = EfficientBERT(max_length=19, epochs=13, learning_rate=1e-2, batch_size=16)
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +106,10 @@ def test_prediction_loss_sums_the_heads() -> None:
     assert float(terms["prediction"]) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.one_of_each("minilmv2")
-@pytest.mark.parametrize("method", [TINYBERT, MINILM], ids=["tinybert", "minilmv2"])
+@pytest.mark.one_of_each("minilmv2", "hsk")
+@pytest.mark.parametrize(
+    "method", [TINYBERT, MINILM, HSKD, EFFICIENTBERT], ids=["tinybert", "minilmv2", "hsk", "efficientbert"]
+)
 def test_student_learns_both_heads(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
     result = distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=method)
     assert result.metrics["mood_accuracy"] > 0.85 and result.metrics["slots_f1"] > 0.85
@@ -141,5 +154,3 @@ def test_other_heads_are_refused(data: TaskData, teacher: Path, tmp_path: Path) 
     other = pb.data.heads(renamed, {"feeling": "classification", "slots": "token_classification"}, dev=renamed)
     with pytest.raises(UserError, match=r"the heads of the task, feeling \(classification: high, low\), slots"):
         distill(tiny_distillation.STUDENT, other, tmp_path / "run", teacher=teacher, method=TINYBERT)
-    with pytest.raises(UserError, match="hsk supports .*; received several"):
-        distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=HSK())
