@@ -73,6 +73,8 @@ def part_problems(parts: Sequence[Any], rules: Mapping[str, Any]) -> list[str]:
         problems.append(f"heads must have different names; received {', '.join(names)}")
     if others := [part.kind for part in parts if part.kind not in kinds]:
         problems.append(f"the kind of a head must be one of {', '.join(kinds)}; received {', '.join(others)}")
+    if pairs := [part.name for part in parts if part.pairs]:
+        problems.append(f"several heads read single texts; received separate pairs for {', '.join(pairs)}")
     if parts and not any(loss_weight(part) for part in parts):
         problems.append("the loss of a head must have a weight above 0; received 0 for all of them")
     return problems

@@ -216,6 +216,7 @@ def test_metrics_have_the_name_of_their_head(tokenizer: Any) -> None:
         ((MOOD, dataclasses.replace(SLOTS, name="token")), "received 'token'"),
         ((MOOD, TaskConfig(kind="span", name="answer")), "one of classification, multi_label, .*received span"),
         ((dataclasses.replace(MOOD, weight=0.0), dataclasses.replace(SLOTS, weight=0.0)), "a weight above 0"),
+        ((dataclasses.replace(MOOD, pairs="separate"), SLOTS), "single texts; received separate pairs for mood"),
         (({"kind": "classification", "labels": ["a", "b"]}, SLOTS), "letters and digits alone"),
         (({"kind": "classification", "colour": "red"}, SLOTS), "each with kind, name and labels; received {'kind"),
     ],
