@@ -125,6 +125,6 @@ def test_several_labels_are_distilled(tmp_path: Path) -> None:
     assert result.teacher_metrics is not None and result.teacher_metrics["micro_f1"] == pytest.approx(1.0)
     baseline = result.baseline["metrics"]["micro_f1"]
     assert result.metrics["micro_f1"] > baseline + 0.05
-    kinds = "classification, multi_label, regression, span, token_classification"
+    kinds = "classification, multi_label, regression, span, token_classification, several"
     with pytest.raises(UserError, match=f"hsk supports {kinds}; received embedding"):
         plan_stages(get_method("hsk")(), spec(TaskConfig(kind="embedding")))

@@ -188,7 +188,7 @@ def test_labels_in_several_columns_are_kept(form: str, tmp_path: Path) -> None:
     source = frame if form == "frame" else tmp_path / "train.csv"
     data = pb.data.table(source, dev=source, label=["a", "b"], soft_labels=["p_a", "p_b"])
     assert data.train.labels.tolist() == data.dev.labels.tolist() == [[1, 0], [0, 0], [0, 1]]
-    np.testing.assert_array_equal(data.train.soft_labels, frame[["p_a", "p_b"]].to_numpy(np.float32))
+    np.testing.assert_array_equal(data.train.soft_labels, frame[["p_a", "p_b"]].to_numpy())
 
 
 @pytest.mark.parametrize("form", ["file", "rows"])

@@ -317,6 +317,7 @@ def test_reading_imports_no_model() -> None:
         " 'pocketbert.errors', 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json', 'pocketbert.tokenizers',"
         " 'pocketbert.notation',"
         " 'pocketbert.embedding_config', 'pocketbert.decision_config', 'pocketbert.tokenizer_config',"
+        " 'pocketbert.heads_config',"
         " 'pocketbert.label_names')\n"
         "print([n for n in names if not n.startswith(allowed)], 'tensorflow' in sys.modules)"
     )

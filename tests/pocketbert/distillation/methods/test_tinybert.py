@@ -260,7 +260,7 @@ def test_one_error_lists_all_incompatibilities() -> None:
         "30522 tokens, the student's 30000",
         "the teacher has 8 heads, the student 12; give a student with 8 heads, or leave out attention",
         "received 4 for a teacher with 3",
-        "classification, multi_label, regression, span, token_classification; received masked_lm",
+        "classification, multi_label, regression, span, token_classification, several; received masked_lm",
         "received a directory",
     ):
         assert part in str(refusal.value)
