@@ -13,6 +13,14 @@ from pocketbert.errors import UserError
 from pocketbert.presets import preset
 from pocketbert_bench.worker_process import WorkerFailed, WorkerProcess
 
+# How PyTorch runs a step → precision of our side. `torch.compile` needs a C++ compiler.
+MODES = {
+    "PyTorch eager": "float32",
+    "PyTorch compiled": "float32",
+    "PyTorch eager, bfloat16": "bfloat16",
+    "PyTorch compiled, bfloat16": "bfloat16",
+}
+
 
 @contextlib.contextmanager
 def steps(module: str, *arguments: object, threads: int) -> Iterator[Callable[[], float]]:
@@ -43,6 +51,14 @@ def serve(take: Callable[[], float]) -> None:
     """Runs a step for every line on stdin and prints its loss."""
     for _ in sys.stdin:
         print(json.dumps(take()), flush=True)
+
+
+def prepared(network: Any, mode: str) -> tuple[Any, Any]:
+    """A network as a mode of `MODES` calls it, and the context of its forward pass."""
+    import torch
+
+    called = torch.compile(network) if "compiled" in mode else network
+    return called, torch.autocast("cpu", torch.bfloat16, enabled=MODES[mode] == "bfloat16")
 
 
 def bert_config(name: str, **others: Any) -> Any:

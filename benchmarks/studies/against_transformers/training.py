@@ -4,14 +4,16 @@
 
 All have the same architecture (6 layers of 384, vocabulary 30,522, a two-class head, random weights), the same 16
 sequences of 128 tokens, dropout of 0.1 and two threads. Ours is the step of `pocketbert finetune`: AdamW with decay,
-clipping and a schedule, traced for any shape. The baselines do less: plain Adam, no decay, no clipping; TensorFlow's
-step is traced for this one shape. Each round takes a few steps of each, in alternating order; a ratio is the median
-over the rounds of the baseline's seconds ÷ ours.
+clipping and a schedule, traced for any shape; with `bfloat16`, as with `--precision=bfloat16`. The baselines do less:
+plain Adam, no decay, no clipping; TensorFlow's step is traced for this one shape, and so is that of PyTorch if
+`torch.compile` compiles it. PyTorch's bfloat16 is its autocast. Each round takes a few steps of each, in alternating
+order; a ratio is the median over the rounds of the baseline's seconds ÷ ours.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import time
@@ -23,7 +25,7 @@ import numpy as np
 from pocketbert import progress
 from pocketbert_bench import results
 from studies.against_transformers import pytorch_process
-from studies.against_transformers.pytorch_process import bert_config
+from studies.against_transformers.pytorch_process import MODES, bert_config
 
 THREADS = 2
 BATCH_SIZE = 16
@@ -32,9 +34,12 @@ STEPS_A_ROUND = 3
 PRESET = "minilmv2_6l_384d"
 LABELS = ("negative", "positive")
 
-PYTORCH = "PyTorch eager"
-# Baseline → target of our speed ÷ the baseline's.
-TARGETS = {"transformers TF": 1.0, PYTORCH: 2.0}
+OURS = {"float32": "pocketbert", "bfloat16": "pocketbert, bfloat16"}
+# Baseline → precision of ours, and target of our speed ÷ the baseline's.
+PEERS = {"transformers TF": "float32"} | MODES
+TARGETS = {"transformers TF": 1.0, "PyTorch eager": 2.0}
+
+_MODULE = "studies.against_transformers.pytorch_training"
 
 FinetuningStep = Callable[[], float]
 
@@ -45,7 +50,10 @@ def run(quick: bool) -> dict[str, Any]:
     random = np.random.default_rng(0)
     ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)
     labels = random.integers(0, len(LABELS), BATCH_SIZE).astype(np.int32)
-    makers = {"pocketbert": _pocketbert, "transformers TF": _transformers_tf}
+    makers: dict[str, Callable[[np.ndarray, np.ndarray], FinetuningStep]] = {
+        **{name: functools.partial(_pocketbert, precision) for precision, name in OURS.items()},
+        "transformers TF": _transformers_tf,
+    }
     notes = []
     with contextlib.ExitStack() as stack:
         steps = {}
@@ -53,14 +61,13 @@ def run(quick: bool) -> dict[str, Any]:
             progress.log_info(f"preparing {name}")
             steps[name] = make(ids, labels)
         if importlib.util.find_spec("torch"):
-            progress.log_info(f"preparing {PYTORCH}")
-            sizes = (BATCH_SIZE, LENGTH, len(LABELS), THREADS)
-            steps[PYTORCH] = stack.enter_context(
-                pytorch_process.steps("studies.against_transformers.pytorch_training", PRESET, *sizes, threads=THREADS)
-            )
+            for mode in MODES:
+                arguments = (PRESET, mode, BATCH_SIZE, LENGTH, len(LABELS), THREADS)
+                steps[mode] = stack.enter_context(pytorch_process.steps(_MODULE, *arguments, threads=THREADS))
         else:
-            notes.append(f"{PYTORCH} is not installed, so it was not measured")
-        for step in steps.values():
+            notes.append("PyTorch is not installed, so it was not measured")
+        for name, step in steps.items():
+            progress.log_info(f"first steps of {name}")
             for _ in range(3):
                 step()
         seconds = _rounds(steps, rounds=3 if quick else 30)
@@ -69,16 +76,16 @@ def run(quick: bool) -> dict[str, Any]:
         results.ratio(
             name=f"training step, {peer}",
             description=f"a step with its update, 6x384 classifier, batch {BATCH_SIZE} x {LENGTH}, {THREADS} threads",
-            ours="pocketbert",
+            ours=OURS[precision],
             peer=peer,
             unit="examples/s",
-            ours_samples=rates["pocketbert"],
-            peer_samples=samples,
+            ours_samples=rates[OURS[precision]],
+            peer_samples=rates[peer],
             better="higher",
-            target=TARGETS[peer],
+            target=TARGETS.get(peer),
         )
-        for peer, samples in rates.items()
-        if peer != "pocketbert"
+        for peer, precision in PEERS.items()
+        if peer in rates
     ]
     return results.to_json(results.result_file("training step", quick=quick, ratios=ratios, notes=notes))
 
@@ -94,17 +101,19 @@ def _rounds(steps: dict[str, FinetuningStep], rounds: int) -> dict[str, list[flo
     return seconds
 
 
-def _pocketbert(ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
+def _pocketbert(precision: str, ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
     import tensorflow as tf
 
     from pocketbert.configs import TaskConfig
     from pocketbert.model import from_preset
+    from pocketbert.training.distribution import precision_policy
     from pocketbert.training.optimizers import AdamW
     from pocketbert.training.schedules import LinearSchedule
 
-    model = from_preset(PRESET, task=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
-    schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
-    model.compile(AdamW(schedule, clip_norm=1.0))
+    with precision_policy(precision):
+        model = from_preset(PRESET, task=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
+        schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
+        model.compile(AdamW(schedule, clip_norm=1.0))
     inputs = {
         "input_word_ids": tf.constant(ids),
         "input_mask": tf.ones_like(ids),

@@ -27,6 +27,15 @@ RATIOS = {
     ),
     ("against_transformers/training", "training step, transformers TF"): ("Training step speed", "transformers (TF)"),
     ("against_transformers/training", "training step, PyTorch eager"): ("Training step speed", "PyTorch, eager"),
+    ("against_transformers/training", "training step, PyTorch compiled"): ("Training step speed", "PyTorch, compiled"),
+    ("against_transformers/training", "training step, PyTorch eager, bfloat16"): (
+        "Training step speed, bfloat16",
+        "PyTorch, eager",
+    ),
+    ("against_transformers/training", "training step, PyTorch compiled, bfloat16"): (
+        "Training step speed, bfloat16",
+        "PyTorch, compiled",
+    ),
     ("ablations/bucketed_training", "bucketed training"): ("Training speed on SST-2, bucketed", "padded to 128"),
     ("against_transformers/tokenizer", "tokenizer ids, SST-2"): (
         "Tokenizer speed, SST-2",
@@ -41,6 +50,18 @@ RATIOS = {
     ("against_transformers/distillation", "distillation step, live against PyTorch eager"): (
         "Distillation step speed",
         "PyTorch, eager",
+    ),
+    ("against_transformers/distillation", "distillation step, live against PyTorch compiled"): (
+        "Distillation step speed",
+        "PyTorch, compiled",
+    ),
+    ("against_transformers/distillation", "distillation step, live, bfloat16 against PyTorch eager, bfloat16"): (
+        "Distillation step speed, bfloat16",
+        "PyTorch, eager",
+    ),
+    ("against_transformers/distillation", "distillation step, live, bfloat16 against PyTorch compiled, bfloat16"): (
+        "Distillation step speed, bfloat16",
+        "PyTorch, compiled",
     ),
     ("against_transformers/distillation", "distillation step, stored against live"): (
         "Distillation step speed, teacher cache",
