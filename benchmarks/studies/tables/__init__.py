@@ -52,6 +52,7 @@ BLOCKS = tuple(
         ("docs/results/small-data.md", "VARIANTS", "small_data", small_data.variants_table),
         ("docs/results/small-data.md", "UNLABELLED", "unlabelled_texts", compression.demo),
         ("docs/results/small-data.md", "TOPICS", "rejected_topics", small_data.topics_table),
+        ("docs/results/small-data.md", "PAIRS", "separate_pairs", small_data.pairs_table),
         ("docs/results/compression.md", "COSTS", "compression_costs", compression.costs),
         ("docs/results/compression.md", "DEMO", "compression_demo", compression.demo),
         ("docs/results/compression.md", "LIMITS", "compression_limits", compression.limits),

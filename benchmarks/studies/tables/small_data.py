@@ -10,6 +10,7 @@ from typing import Any
 
 from pocketbert_bench import results
 from studies.rejected_topics import MEASURES
+from studies.separate_pairs import FORMS
 from studies.tables.render import NOTHING, bullets, page, table
 
 _DEFAULTS, _EXAMPLES = "defaults", 500
@@ -24,6 +25,20 @@ def topics_table(content: results.ResultFile) -> str:
         by_seed.setdefault(accuracy.label, {})[accuracy.metric] = accuracy.value
     rows = [[seed, *(f"{100 * values[metric]:.1f} %" for metric in MEASURES)] for seed, values in by_seed.items()]
     return page(table(["Seed", *(f">{measure}" for measure in MEASURES.values())], rows), bullets(content.notes))
+
+
+def pairs_table(content: results.ResultFile) -> str:
+    """Writes a row for each task of the study of pairs, with the mean and spread of each form over the seeds."""
+    by_task: dict[str, dict[str, list[float]]] = {}
+    metrics = {}
+    for accuracy in content.accuracies:
+        by_task.setdefault(accuracy.task, {}).setdefault(accuracy.model, []).append(accuracy.value)
+        metrics[accuracy.task] = accuracy.metric
+    rows = [
+        [task, metrics[task].replace("_", " "), *(_spread(of_task[form]) for form in FORMS)]
+        for task, of_task in by_task.items()
+    ]
+    return page(table(["Task", "Metric", *(f">{form}" for form in FORMS)], rows))
 
 
 def data_table(content: results.ResultFile) -> str:
