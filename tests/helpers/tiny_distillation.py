@@ -12,6 +12,11 @@ import tiny_finetuning
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
+from pocketbert.distillation.method import Method
+from pocketbert.distillation.methods.efficientbert import EfficientBERT
+from pocketbert.distillation.methods.hsk import HSK
+from pocketbert.distillation.methods.minilmv2 import MiniLMv2
+from pocketbert.distillation.methods.tinybert import TinyBERT
 
 # Heads are matched one by one; every other size differs.
 TEACHER = tiny.BERT.replace(num_layers=2)
@@ -32,6 +37,37 @@ def write_teacher(folder: Path, config: EncoderConfig = TEACHER) -> Path:
     model.heads["classification"].output_projection.bias.assign([np.median(high - low), 0.0])
     model.save_pretrained(folder)
     return folder
+
+
+def tag_methods(epochs: int) -> dict[str, Method]:
+    """Methods by name, with rates at which a tiny student learns tags in so many passes."""
+    tinybert = TinyBERT(
+        max_length=19,
+        intermediate_epochs=1,
+        intermediate_learning_rate=3e-3,
+        prediction_epochs=epochs,
+        prediction_learning_rate=1e-2,
+        prediction_batch_size=16,
+    )
+    minilmv2 = MiniLMv2(
+        max_length=19,
+        relation_heads=2,
+        epochs=1,
+        finetuning_epochs=epochs,
+        finetuning_learning_rate=1e-2,
+        warmup_steps=1,
+    )
+    hsk = HSK(
+        max_length=19,
+        knowledge="all,all,1",
+        hidden_epochs=1,
+        hidden_learning_rate=3e-3,
+        prediction_epochs=epochs,
+        prediction_learning_rate=1e-2,
+        batch_size=16,
+    )
+    efficientbert = EfficientBERT(max_length=19, epochs=epochs + 1, learning_rate=1e-2, batch_size=16)
+    return {"tinybert": tinybert, "minilmv2": minilmv2, "hsk": hsk, "efficientbert": efficientbert}
 
 
 def labelled_by(teacher: Path, count: int, seed: int) -> Examples:

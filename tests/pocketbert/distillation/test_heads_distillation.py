@@ -18,10 +18,6 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
-from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.methods.hsk import HSK
-from pocketbert.distillation.methods.minilmv2 import MiniLMv2
-from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.predictions import logits_by_name, prediction_terms
 from pocketbert.distillation.run import distill
@@ -32,27 +28,8 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.stage import Stage
 
-TINYBERT = TinyBERT(
-    max_length=19,
-    intermediate_epochs=1,
-    intermediate_learning_rate=3e-3,
-    prediction_epochs=12,
-    prediction_learning_rate=1e-2,
-    prediction_batch_size=16,
-)
-MINILM = MiniLMv2(
-    max_length=19, relation_heads=2, epochs=1, finetuning_epochs=16, finetuning_learning_rate=1e-2, warmup_steps=1
-)
-HSKD = HSK(
-    max_length=19,
-    knowledge="all,all,1",
-    hidden_epochs=1,
-    hidden_learning_rate=3e-3,
-    prediction_epochs=12,
-    prediction_learning_rate=1e-2,
-    batch_size=16,
-)
-EFFICIENTBERT = EfficientBERT(max_length=19, epochs=13, learning_rate=1e-2, batch_size=16)
+METHODS = tiny_distillation.tag_methods(16)
+TINYBERT = METHODS["tinybert"]
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +84,7 @@ def test_prediction_loss_sums_the_heads() -> None:
 
 
 @pytest.mark.one_of_each("minilmv2", "hsk")
-@pytest.mark.parametrize(
-    "method", [TINYBERT, MINILM, HSKD, EFFICIENTBERT], ids=["tinybert", "minilmv2", "hsk", "efficientbert"]
-)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_student_learns_both_heads(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
     result = distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=method)
     assert result.metrics["mood_accuracy"] > 0.85 and result.metrics["slots_f1"] > 0.85

@@ -18,10 +18,6 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
-from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.methods.hsk import HSK
-from pocketbert.distillation.methods.minilmv2 import MiniLMv2
-from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.predictions import logits_by_name, prediction_loss
 from pocketbert.distillation.run import distill
@@ -31,27 +27,8 @@ from pocketbert.training.finetune import finetune
 
 # Learned from the words alone, in few steps.
 TYPES = {"MOOD": tiny_finetuning.GOOD, "FLAW": tiny_finetuning.BAD}
-TINYBERT = TinyBERT(
-    max_length=19,
-    intermediate_epochs=1,
-    intermediate_learning_rate=3e-3,
-    prediction_epochs=4,
-    prediction_learning_rate=1e-2,
-    prediction_batch_size=16,
-)
-MINILM = MiniLMv2(
-    max_length=19, relation_heads=2, epochs=1, finetuning_epochs=4, finetuning_learning_rate=1e-2, warmup_steps=1
-)
-HSKD = HSK(
-    max_length=19,
-    knowledge="all,all,1",
-    hidden_epochs=1,
-    hidden_learning_rate=3e-3,
-    prediction_epochs=4,
-    prediction_learning_rate=1e-2,
-    batch_size=16,
-)
-EFFICIENTBERT = EfficientBERT(max_length=19, epochs=5, learning_rate=1e-2, batch_size=16)
+METHODS = tiny_distillation.tag_methods(4)
+TINYBERT = METHODS["tinybert"]
 
 
 def write(path: Path, count: int, seed: int) -> Path:
@@ -101,9 +78,7 @@ def test_equation_10_is_the_mean_over_tokens() -> None:
 
 
 @pytest.mark.one_of_each("minilmv2", "hsk")
-@pytest.mark.parametrize(
-    "method", [TINYBERT, MINILM, HSKD, EFFICIENTBERT], ids=["tinybert", "minilmv2", "hsk", "efficientbert"]
-)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_student_learns_the_tags(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
     result = distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=method)
     assert result.metrics["f1"] > 0.9 and result.teacher_metrics["f1"] > 0.95
