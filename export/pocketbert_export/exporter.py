@@ -156,12 +156,21 @@ def export(
             "calibration_options": calibration_options,
             "columns": columns,
         }
-        calibrating = calibration_data(model.task, chosen, calibration, examples, calibration_options)
+        calibration_examples = calibration_data(model.task, chosen, calibration, examples, calibration_options)
         to_score = _to_score(model.task, scored if scored is not None else examples, metric, data_task, windows)
         pairs = examples_for(model.task, examples)
         named_metric = {"metric": metric, "data_task": data_task}
         return _export_pairs(
-            model, directory, output, pairs, calibrating, to_score, card, group, encoder_options, **named_metric
+            model,
+            directory,
+            output,
+            pairs,
+            calibration_examples,
+            to_score,
+            card,
+            group,
+            encoder_options,
+            **named_metric,
         )
     if lengths is None:
         lengths = default_lengths(model.task, model.config.max_position_embeddings)
