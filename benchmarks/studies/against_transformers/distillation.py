@@ -5,7 +5,8 @@
 Runs TinyBERT's intermediate stage as `pocketbert distill` does: a teacher with BERT-base's shape, a student with
 TinyBERT4's, the embedding, attention logits and hidden states of four layers, AdamW with decay and clipping, dropout in
 the student, random weights, two threads. A step has 16 sequences; random ids all have 128 tokens. Timing includes the
-run's own input pipeline. PyTorch computes the same eagerly (`pytorch_distillation`).
+run's own input pipeline. PyTorch computes the same (`pytorch_distillation`), eagerly and compiled, in float32 and under
+its bfloat16 autocast, which has our bfloat16 as its partner.
 
 On SST-2's real lengths, two plans of the same sentences read the same cache: batches of one length, and batches padded
 to 128 tokens. The size of the cache includes every file in its folder.
@@ -31,6 +32,7 @@ import numpy as np
 from pocketbert import progress
 from pocketbert_bench import results
 from studies.against_transformers import pytorch_process
+from studies.against_transformers.pytorch_process import MODES
 from studies.shared_data import shared_data
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from pocketbert.data.batches import EncodedExamples
     from pocketbert.data.teacher_cache.reader import TeacherCache
+    from pocketbert.distillation.method import DistillationSpec
     from pocketbert.model import Model
     from pocketbert.training.stage import Stage
 
@@ -47,11 +50,12 @@ LENGTH = 128
 TEACHER = "bert_base_uncased"
 STUDENT = "tinybert_4l_312d"
 LABELS = ("negative", "positive")
-PEER = "PyTorch eager"
-PEER_MODULE = "studies.against_transformers.pytorch_distillation"
+_MODULE = "studies.against_transformers.pytorch_distillation"
+# The live teacher, by the precision of a run.
+LIVE = {"float32": "live", "bfloat16": "live, bfloat16"}
 # About the same duration on every side of a round.
-STEPS_A_ROUND = {"live": 2, "stored": 8, PEER: 1, "bucketed": 12, "fixed": 3}
-TARGETS = {"live": 2.2, "stored": 3.5, "reading": 1.0, "size": 1.03, "lengths": 3.0}
+STEPS_A_ROUND = {**dict.fromkeys(LIVE.values(), 2), "stored": 8, **dict.fromkeys(MODES, 1), "bucketed": 12, "fixed": 3}
+TARGETS = {"PyTorch eager": 2.2, "stored": 3.5, "reading": 1.0, "size": 1.03, "lengths": 3.0}
 # Batches of random ids in the cache, and sentences of SST-2.
 RANDOM_BATCHES = 3
 SENTENCES = 1000
@@ -67,7 +71,7 @@ class _Subject:
     directory: Path
     stage: Stage
     hidden_alone: Stage
-    adapters: dict[str, Any]
+    spec: DistillationSpec
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def run(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subject = _subject(folder)
-        distiller = _distiller(subject)
+        distiller = _distiller(subject, "float32")
         ratios, notes = _steps(subject, distiller, folder, rounds)
         examples = _sentences(subject, SENTENCES // 5 if quick else SENTENCES)
         ratios.append(_size(subject, examples, folder))
@@ -98,26 +102,34 @@ def _steps(subject: _Subject, distiller: Any, folder: Path, rounds: int) -> tupl
     store = TeacherCache.open(_dump(subject, subject.stage, examples, folder / "random"))
     plan = _plan(examples, epochs=range((rounds + 1) * max(STEPS_A_ROUND.values()) // RANDOM_BATCHES + 1))
     batches = {
-        "live": dataset(examples, plan).map(lambda inputs, labels: {**inputs, "labels": labels}),
+        **dict.fromkeys(
+            LIVE.values(), dataset(examples, plan).map(lambda inputs, labels: {**inputs, "labels": labels})
+        ),
         "stored": store.dataset(examples, plan),
     }
-    steps = {name: _stepper(_compiled(distiller, part), part) for name, part in batches.items()}
+    has_peer = importlib.util.find_spec("torch") is not None
+    if not has_peer:
+        del batches[LIVE["bfloat16"]]
+    distillers = dict.fromkeys(batches, distiller)
+    if has_peer:
+        distillers[LIVE["bfloat16"]] = _distiller(subject, "bfloat16")
+    steps = {name: _stepper(_compiled(distillers[name], part), part) for name, part in batches.items()}
     notes = []
     with contextlib.ExitStack() as stack:
-        if importlib.util.find_spec("torch"):
-            steps[PEER] = stack.enter_context(
-                pytorch_process.steps(PEER_MODULE, TEACHER, STUDENT, BATCH_SIZE, LENGTH, THREADS, threads=THREADS)
-            )
-        else:
-            notes.append(f"{PEER} is not installed, so it was not measured")
+        for mode in MODES if has_peer else ():
+            arguments = (TEACHER, STUDENT, mode, BATCH_SIZE, LENGTH, THREADS)
+            steps[mode] = stack.enter_context(pytorch_process.steps(_MODULE, *arguments, threads=THREADS))
+        if not has_peer:
+            notes.append("PyTorch is not installed, so it was not measured")
         rates = _rates(steps, rounds)
     described = (
         f"a step of TinyBERT's intermediate stage, {TEACHER} to {STUDENT}, {BATCH_SIZE} x {LENGTH}, {THREADS} threads"
     )
     rates["reading"] = _reading_rates(store.dataset(examples, plan), rounds)
-    compared = [("stored", "live", TARGETS["stored"]), ("reading", "stored", TARGETS["reading"])]
-    if PEER in rates:
-        compared.insert(0, ("live", PEER, TARGETS["live"]))
+    compared: list[tuple[str, str, float | None]] = [
+        (LIVE[precision], mode, TARGETS.get(mode)) for mode, precision in MODES.items() if mode in rates
+    ]
+    compared += [("stored", "live", TARGETS["stored"]), ("reading", "stored", TARGETS["reading"])]
     ratios = [
         results.ratio(
             name=f"distillation step, {ours} against {peer}",
@@ -211,20 +223,24 @@ def _subject(folder: Path) -> _Subject:
         directory=folder / "teacher",
         stage=options.stages(setting)[0],
         hidden_alone=hidden.stages(setting)[0],
-        adapters=dict(options.adapters(setting)),
+        spec=setting,
     )
 
 
-def _distiller(subject: _Subject) -> Any:
+def _distiller(subject: _Subject, precision: str) -> Any:
     from pocketbert.distillation.distiller import Distiller
     from pocketbert.distillation.initialization import initialize_adapters
     from pocketbert.distillation.methods.tinybert import TinyBERT
-    from pocketbert.model import from_preset
+    from pocketbert.model import from_preset, from_pretrained
+    from pocketbert.training.distribution import precision_policy
     from pocketbert.training.step import make_optimizer
 
-    student = from_preset(STUDENT, task=subject.teacher.tasks, seed=0)
-    initialize_adapters(subject.adapters, student.config.initializer_range, 0)
-    distiller = Distiller(student, TinyBERT(), subject.stage, teacher=subject.teacher, adapters=subject.adapters)
+    with precision_policy(precision):
+        teacher = subject.teacher if precision == "float32" else from_pretrained(subject.directory)
+        student = from_preset(STUDENT, task=teacher.tasks, seed=0)
+        adapters = dict(TinyBERT(max_length=LENGTH).adapters(subject.spec))
+    initialize_adapters(adapters, student.config.initializer_range, 0)
+    distiller = Distiller(student, TinyBERT(), subject.stage, teacher=teacher, adapters=adapters)
     optimizer = make_optimizer(subject.stage, total_steps=10_000)
     distiller.compile(optimizer=optimizer)
     optimizer.build(list(distiller.trained_variables().values()))

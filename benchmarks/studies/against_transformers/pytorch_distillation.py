@@ -1,6 +1,7 @@
-"""TinyBERT's intermediate stage in PyTorch, eagerly, as a baseline: transformers' `BertModel` as teacher and student.
+"""TinyBERT's intermediate stage in PyTorch as a baseline: transformers' `BertModel` as teacher and student.
 
-Arguments: `TEACHER STUDENT BATCH LENGTH THREADS`; the first two are presets. The batch is already in memory.
+Arguments: `TEACHER STUDENT MODE BATCH LENGTH THREADS`; the first two are presets; for the mode see
+`pytorch_process.MODES`. The batch is already in memory.
 `BertModel`'s fused attention does not return its logits, so those of the mapped layers are computed again from queries
 and keys, one matrix product per layer.
 """
@@ -12,10 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pocketbert.presets import preset
-from studies.against_transformers.pytorch_process import bert_config, serve
+from studies.against_transformers.pytorch_process import bert_config, prepared, serve
 
 
-def _step(teacher_name: str, student_name: str, batch_size: int, length: int, threads: int) -> Callable[[], float]:
+def _step(
+    teacher_name: str, student_name: str, mode: str, batch_size: int, length: int, threads: int
+) -> Callable[[], float]:
     import torch
     from transformers import BertModel
 
@@ -36,21 +39,25 @@ def _step(teacher_name: str, student_name: str, batch_size: int, length: int, th
     mapped = range(1, student_config.num_layers + 1)
     teacher_attention = _attention_logits(teacher, [every * layer for layer in mapped])
     student_attention = _attention_logits(student, mapped)
+    # After the hooks, which are compiled with the networks.
+    run_teacher, precision = prepared(teacher, mode)
+    run_student, _ = prepared(student, mode)
     ids = torch.randint(1000, 30_000, (batch_size, length))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     distance = torch.nn.functional.mse_loss
 
     def take() -> float:
         optimizer.zero_grad()
-        with torch.no_grad():
-            target = teacher(**inputs, output_hidden_states=True).hidden_states
-            attention = teacher_attention()
-        learned = student(**inputs, output_hidden_states=True).hidden_states
-        loss = distance(projections["embedding"](learned[0]), target[0])
-        for layer in mapped:
-            loss = loss + distance(projections["hidden"](learned[layer]), target[every * layer])
-        for ours, theirs in zip(student_attention(), attention, strict=True):
-            loss = loss + distance(ours, theirs)
+        with precision:
+            with torch.no_grad():
+                target = run_teacher(**inputs, output_hidden_states=True).hidden_states
+                attention = teacher_attention()
+            learned = run_student(**inputs, output_hidden_states=True).hidden_states
+            loss = distance(projections["embedding"](learned[0]), target[0])
+            for layer in mapped:
+                loss = loss + distance(projections["hidden"](learned[layer]), target[every * layer])
+            for ours, theirs in zip(student_attention(), attention, strict=True):
+                loss = loss + distance(ours, theirs)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -84,4 +91,4 @@ def _attention_logits(model: Any, layers: Iterable[int]) -> Callable[[], list[An
 
 
 if __name__ == "__main__":
-    serve(_step(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))
+    serve(_step(*sys.argv[1:4], *map(int, sys.argv[4:])))

@@ -51,6 +51,18 @@ RATIOS = {
         "Distillation step speed",
         "PyTorch, eager",
     ),
+    ("against_transformers/distillation", "distillation step, live against PyTorch compiled"): (
+        "Distillation step speed",
+        "PyTorch, compiled",
+    ),
+    ("against_transformers/distillation", "distillation step, live, bfloat16 against PyTorch eager, bfloat16"): (
+        "Distillation step speed, bfloat16",
+        "PyTorch, eager",
+    ),
+    ("against_transformers/distillation", "distillation step, live, bfloat16 against PyTorch compiled, bfloat16"): (
+        "Distillation step speed, bfloat16",
+        "PyTorch, compiled",
+    ),
     ("against_transformers/distillation", "distillation step, stored against live"): (
         "Distillation step speed, teacher cache",
         "live teacher",
