@@ -49,7 +49,7 @@ def write_corpus(source: Path, folder: Path, documents: int = 100) -> tuple[Path
     inside = Counter(word for words in sentences for word in words[1:])
     parts: dict[str, list[str]] = {"train": [], "dev": []}
     for words in sentences:
-        tags = iob2(list(_spans(words, inside)), len(words))
+        tags = iob2(list(name_spans(words, inside)), len(words))
         part = "train" if hashlib.sha256(" ".join(words).encode()).digest()[0] % _DEV_PART else "dev"
         parts[part].append("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)))
     paths = {part: folder / f"{part}.conll" for part in parts}
@@ -58,7 +58,11 @@ def write_corpus(source: Path, folder: Path, documents: int = 100) -> tuple[Path
     return paths["train"], paths["dev"]
 
 
-def _spans(words: list[str], inside: Counter[str]) -> list[WordSpan]:
+def name_spans(words: list[str], inside: Counter[str]) -> list[WordSpan]:
+    """Finds names and abbreviations in a sentence by their capital letters.
+
+    `inside` counts the words that are not the first of their sentence: it decides whether the first word is a name.
+    """
     kinds = [_kind(word) for word in words]
     if kinds[0] == "NAME" and inside[words[0]] <= inside[words[0].lower()]:
         kinds[0] = ""
