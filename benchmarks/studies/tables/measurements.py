@@ -13,6 +13,7 @@ from pocketbert_bench.comparison import Row
 from pocketbert_bench.results import Ratio
 from pocketbert_bench.statistics import pair_ratios
 from studies.sentence_embeddings import DIMENSIONS, FLOAT, MODEL, NESTED, RECIPE, STUDENT, TEACHER, WIDTH
+from studies.tables import compression
 from studies.tables.render import NOTHING, bullets, interval, page, table, target_cells
 from studies.tasks import recipe_scores
 from studies.tasks.recipes import BASELINE, NAIVE, STATIC
@@ -187,8 +188,17 @@ def speed_of_lengths(content: results.ResultFile) -> str:
 
 def ratios(content: results.ResultFile) -> str:
     """Every ratio of a study, with its description."""
+    return page(_ratios(content), bullets(content.notes))
+
+
+def heads(content: results.ResultFile) -> str:
+    """Scores of two heads on one encoder and of two networks, and the time for their answers."""
+    return page(compression.demo(content), _ratios(content))
+
+
+def _ratios(content: results.ResultFile) -> str:
     rows = [(ratio.description, interval(ratio), *target_cells(ratio)) for ratio in content.ratios]
-    return page(table(["Compared", *_SIDES], rows), bullets(content.notes))
+    return table(["Compared", *_SIDES], rows)
 
 
 def hsk_store(content: results.ResultFile) -> str:
