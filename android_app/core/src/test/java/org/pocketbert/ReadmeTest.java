@@ -15,6 +15,7 @@ import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Classification;
 import org.pocketbert.bundle.LabelledSpan;
 import org.pocketbert.bundle.SentenceEmbedder;
+import org.pocketbert.bundle.SeparatePairs;
 import org.pocketbert.bundle.SpanFinder;
 import org.pocketbert.bundle.TextClassifier;
 import org.pocketbert.engine.BundleEngines;
@@ -110,6 +111,26 @@ public class ReadmeTest {
             int nearest = SentenceEmbedder.search(query, vectors, 3)[0];
             double similarity = SentenceEmbedder.cosine(query, vectors.get(nearest));
             assertEquals(1, similarity, 1);
+          }
+        });
+  }
+
+  @Test
+  public void pairsNeedTheirHead() throws Exception {
+    Bundle bundle = Bundle.open(bundleFolder());
+    List<String> documents = Arrays.asList("Reset a password", "Find a shop");
+    assertThrows(
+        UserError.class,
+        () -> {
+          try (BundleEngines engines = new BundleEngines(bundle, 2)) {
+            SeparatePairs pairs = new SeparatePairs(bundle, engines);
+            List<float[]> vectors = new ArrayList<>();
+            for (String document : documents) {
+              vectors.add(pairs.vector(document));
+            }
+            float[] query = pairs.vector("How do I reset my password?");
+            String label = pairs.answer(query, vectors.get(0)).classification.label;
+            assertEquals("duplicate", label);
           }
         });
   }

@@ -21,6 +21,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
+import org.pocketbert.benchmark.Benchmark;
 import org.pocketbert.benchmark.ProcessMemory;
 import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.benchmark.Schedule;
@@ -136,7 +137,7 @@ public final class BenchmarkActivity extends Activity {
       Map<String, Object> machine = device.describe();
       Map<String, Object> measurement =
           DeviceRun.measure(device, Schedule.FULL, request, bundle, baseMemoryBytes, this::show);
-      List<String> notes = Collections.emptyList();
+      List<String> notes = Benchmark.notes(bundle);
       ResultFile.write(
           path,
           ResultFile.of(

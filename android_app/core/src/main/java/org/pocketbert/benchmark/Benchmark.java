@@ -1,10 +1,12 @@
 package org.pocketbert.benchmark;
 
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
+import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Golden;
 import org.pocketbert.engine.Delegate;
 import org.pocketbert.engine.Delegation;
@@ -59,6 +61,15 @@ public final class Benchmark {
     Benchmark benchmark = new Benchmark(null, null, configuration);
     benchmark.describe();
     return benchmark.fail(error);
+  }
+
+  /** Returns sentences about the measurements of a bundle, for a result file. */
+  public static List<String> notes(Bundle bundle) {
+    return bundle.hasPairs()
+        ? Collections.singletonList(
+            bundle.name() + " is for separate pairs: a latency is that of one text in model.tflite; a pair needs two, and "
+                + "head.tflite.")
+        : Collections.<String>emptyList();
   }
 
   private Map<String, Object> run(Long baseMemoryBytes) {

@@ -6,7 +6,10 @@ import org.pocketbert.engine.Delegate;
 /** A bundle at one length with one thread count, on the CPU or the GPU. */
 public final class Configuration {
   final String label;
-  final Bundle bundle;
+
+  /** The measured bundle. */
+  public final Bundle bundle;
+
   final int length;
   final int threads;
   final Delegate delegate;

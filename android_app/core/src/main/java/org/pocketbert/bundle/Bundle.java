@@ -36,13 +36,16 @@ public final class Bundle {
   static final String GOLDENS = "goldens.safetensors";
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
+  private static final String HEAD = "head.tflite";
   // For the files that are mapped and never copied into memory.
+  private static final List<String> MAPPED = Arrays.asList(MODEL, HEAD, GOLDENS);
   private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
   private final Path directory;
   private final Description description;
   private final ByteBuffer model;
+  private final ByteBuffer head;
   private final Tokenizer tokenizer;
   private final List<Golden> goldens;
 
@@ -50,11 +53,13 @@ public final class Bundle {
       Path directory,
       Description description,
       ByteBuffer model,
+      ByteBuffer head,
       Tokenizer tokenizer,
       List<Golden> goldens) {
     this.directory = directory;
     this.description = description;
     this.model = model;
+    this.head = head;
     this.tokenizer = tokenizer;
     this.goldens = goldens;
   }
@@ -74,7 +79,7 @@ public final class Bundle {
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
       String name = file.getKey();
       try {
-        long most = name.equals(MODEL) || name.equals(GOLDENS) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
+        long most = MAPPED.contains(name) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
         ByteBuffer content = CheckedFile.map(directory, name, most);
         file.getValue().check(content);
         contents.put(name, content);
@@ -85,6 +90,9 @@ public final class Bundle {
     boolean hasLabels = !description.labels().isEmpty();
     List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, LABELS));
     required.addAll(1, description.tokenizerKind.files);
+    if (description.pairs != null) {
+      required.add(HEAD);
+    }
     for (String name : required) {
       boolean isListed = description.files.containsKey(name);
       if (!isListed && (hasLabels || !name.equals(LABELS))) {
@@ -102,7 +110,7 @@ public final class Bundle {
     List<Golden> goldens = GoldenAnswers.read(contents.get(GOLDENS), description, problems);
     checkIds(description, tokenizer, problems);
     throwIfAny(problems, path);
-    return new Bundle(directory, description, contents.get(MODEL), tokenizer, goldens);
+    return new Bundle(directory, description, contents.get(MODEL), contents.get(HEAD), tokenizer, goldens);
   }
 
   /** Compares the ids in bundle.json with those from the tokenizer, to detect a changed tokenizer. */
@@ -224,6 +232,17 @@ public final class Bundle {
     return model.duplicate();
   }
 
+  /**
+   * The bytes of the head on the vectors of two texts; every call returns the same memory. Its signature is
+   * {@link SeparatePairs#HEAD}.
+   *
+   * @throws UserError if this is no bundle for separate pairs
+   */
+  public ByteBuffer pairHead() {
+    pairs();
+    return head.duplicate();
+  }
+
   /** The model file's verified SHA-256. */
   public String modelSha256() {
     return description.files.get(MODEL).sha256;
@@ -276,6 +295,23 @@ public final class Bundle {
   /** The task in bundle.json; null for an encoder without one. */
   TaskHead task() {
     return description.task;
+  }
+
+  /**
+   * The head on the vectors of two texts.
+   *
+   * @throws UserError if this is no bundle for separate pairs
+   */
+  TaskHead pairs() {
+    if (description.pairs == null) {
+      throw new UserError("separate pairs need a bundle for them; " + name() + " is for " + taskKind());
+    }
+    return description.pairs;
+  }
+
+  /** Whether this is a bundle for separate pairs, which {@link SeparatePairs} answers. */
+  public boolean hasPairs() {
+    return description.pairs != null;
   }
 
   /** Returns the kind of the head that an output belongs to; null for an encoder without a task. */

@@ -40,6 +40,9 @@ final class Description {
   /** Null for an encoder without a task. */
   final TaskHead task;
 
+  /** The head on the vectors of two texts; null in other bundles. */
+  final TaskHead pairs;
+
   final String recipe;
   final TokenizerKind tokenizerKind;
 
@@ -108,6 +111,7 @@ final class Description {
   private Description(Fields fields, boolean namesTokenizer, List<String> problems) {
     Fields given = fields.objectOrNull("task");
     task = given == null ? null : new TaskHead(given, false, problems);
+    pairs = TaskHead.ofPairs(fields.objectIfPresent("pairs"), task, problems);
     for (Fields signature : fields.objects("signatures")) {
       long length = signature.count("length");
       String name = signature.string("name");

@@ -2,7 +2,7 @@ package org.pocketbert.bundle;
 
 import java.util.List;
 
-/** What one of several heads says about a text. The fields of other kinds are null. */
+/** What a head says about a text or a pair of texts. The fields of other kinds are null. */
 public final class HeadAnswer {
   /** The answer of a head for classes, or for any number of labels. */
   public final Classification classification;

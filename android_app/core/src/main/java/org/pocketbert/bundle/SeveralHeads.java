@@ -14,7 +14,7 @@ import org.pocketbert.tokenizer.Tokenizer;
  * network is.
  */
 public final class SeveralHeads {
-  private static final String SCORES = "regression";
+  static final String SCORES = "regression";
 
   private final Network network;
   private final Tokenizer tokenizer;

@@ -12,6 +12,8 @@ import java.util.regex.Pattern;
 /** A head in bundle.json: what its outputs mean. */
 final class TaskHead {
   static final String SEVERAL = "several";
+  private static final List<String> OF_PAIRS =
+      Arrays.asList(TextClassifier.CLASSES, TextClassifier.LABELS, SeveralHeads.SCORES);
   private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
@@ -51,7 +53,10 @@ final class TaskHead {
       problems.add(task.path("activation") + " must be one of " + String.join(", ", ACTIVATIONS));
     }
     Fields thresholds = task.objectIfPresent("decisions");
-    decisions = thresholds == null ? null : new DecisionOptions(thresholds, kind, labels.size(), problems);
+    decisions =
+        thresholds == null
+            ? null
+            : new DecisionOptions(thresholds, task.path("decisions"), kind, labels.size(), problems);
     embedding = SentenceEmbedder.KIND.equals(kind) ? new EmbeddingOptions(task.object("embedding"), problems) : null;
     if (!isPart && SEVERAL.equals(kind)) {
       readHeads(task, problems);
@@ -59,6 +64,30 @@ final class TaskHead {
       problems.add(task.path("name") + " must have letters and digits alone; received " + Description.shown(name));
     }
     task.close();
+  }
+
+  /**
+   * Reads the head on the vectors of two texts.
+   *
+   * @param pairs the member of bundle.json, or null
+   * @param texts the task of the encoder
+   * @return null without the member
+   */
+  static TaskHead ofPairs(Fields pairs, TaskHead texts, List<String> problems) {
+    if (pairs == null) {
+      return null;
+    }
+    TaskHead head = new TaskHead(pairs.object("task"), false, problems);
+    pairs.close();
+    if (!OF_PAIRS.contains(head.kind)) {
+      problems.add(
+          "$.pairs.task.kind must be one of " + String.join(", ", OF_PAIRS) + "; received "
+              + Description.shown(head.kind));
+    }
+    if (texts == null || !SentenceEmbedder.KIND.equals(texts.kind)) {
+      problems.add("$.task.kind must be " + SentenceEmbedder.KIND + " beside $.pairs, whose head reads vectors");
+    }
+    return head;
   }
 
   private void readHeads(Fields task, List<String> problems) {

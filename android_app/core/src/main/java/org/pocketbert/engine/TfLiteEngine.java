@@ -12,7 +12,9 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.bytedeco.javacpp.BytePointer;
+import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.javacpp.IntPointer;
 import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.javacpp.PointerPointer;
@@ -139,6 +141,30 @@ public final class TfLiteEngine implements Engine {
 
   @Override
   public Map<String, float[]> run(Map<String, int[]> inputs) {
+    prepare(inputs.keySet());
+    for (String name : inputNames) {
+      int[] values = inputs.get(name);
+      new IntPointer(memory(name, kTfLiteInt32, "int32", values.length)).put(values, 0, values.length);
+    }
+    return outputs();
+  }
+
+  /**
+   * Runs a signature with float32 inputs, such as a head on vectors; otherwise like {@link #run}.
+   *
+   * @throws EngineException if names or sizes differ from the signature, or the runtime fails
+   */
+  public Map<String, float[]> runFloats(Map<String, float[]> inputs) {
+    prepare(inputs.keySet());
+    for (String name : inputNames) {
+      float[] values = inputs.get(name);
+      new FloatPointer(memory(name, kTfLiteFloat32, "float32", values.length)).put(values, 0, values.length);
+    }
+    return outputs();
+  }
+
+  /** Allocates at the first call, and compares the names of the inputs with the signature's. */
+  private void prepare(Set<String> names) {
     if (!allocated) {
       check("allocate its tensors", runner.AllocateTensors());
       for (String name : inputNames) {
@@ -146,18 +172,23 @@ public final class TfLiteEngine implements Engine {
       }
       allocated = true;
     }
-    if (inputs.size() != inputNames.size() || !inputs.keySet().containsAll(inputNames)) {
-      throw new EngineException("the inputs must be " + inputNames + "; received " + inputs.keySet());
+    if (names.size() != inputNames.size() || !names.containsAll(inputNames)) {
+      throw new EngineException("the inputs must be " + inputNames + "; received " + names);
     }
-    for (String name : inputNames) {
-      int[] values = inputs.get(name);
-      TfLiteTensor tensor = runner.input_tensor(name);
-      if (tensor.type() != kTfLiteInt32 || tensor.bytes() != (long) values.length * Integer.BYTES) {
-        throw new EngineException(
-            name + " must be int32 of " + tensor.bytes() + " bytes; received " + values.length + " numbers");
-      }
-      new IntPointer(tensor.data().data()).put(values, 0, values.length);
+  }
+
+  /** An input's memory, for so many numbers of four bytes. */
+  private Pointer memory(String name, int type, String typeName, int count) {
+    TfLiteTensor tensor = runner.input_tensor(name);
+    if (tensor.type() != type || tensor.bytes() != (long) count * Integer.BYTES) {
+      throw new EngineException(
+          name + " must be " + typeName + " of " + tensor.bytes() + " bytes; received " + count + " numbers");
     }
+    return tensor.data().data();
+  }
+
+  /** Runs the network and copies its outputs. */
+  private Map<String, float[]> outputs() {
     check("run the network", runner.Invoke());
     Map<String, float[]> outputs = new LinkedHashMap<>();
     for (String name : outputNames) {

@@ -109,6 +109,13 @@ public final class BundleFolder {
     }
   }
 
+  /** Turns it into a bundle for separate pairs, with this task of its head; call {@link #write} afterwards. */
+  public void pair(Map<String, Object> task) throws IOException {
+    embed(new float[] {0.6f, 0.8f});
+    description.put("pairs", object("task", task));
+    part("files").put("head.tflite", file("head.tflite", "not a head"));
+  }
+
   /** Keeps length 7 only, for the GPU. */
   public void keepOneLength() throws IOException {
     description.put("signatures", Arrays.asList(object("name", "length_7", "length", 7)));

@@ -16,9 +16,11 @@ import java.util.Map;
 import org.pocketbert.UserError;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Classification;
+import org.pocketbert.bundle.HeadAnswer;
 import org.pocketbert.bundle.LabelledSpan;
 import org.pocketbert.bundle.Network;
 import org.pocketbert.bundle.SentenceEmbedder;
+import org.pocketbert.bundle.SeparatePairs;
 import org.pocketbert.bundle.SeveralHeads;
 import org.pocketbert.bundle.SpanFinder;
 import org.pocketbert.bundle.TextClassifier;
@@ -37,7 +39,8 @@ final class Answers {
       A bundle for embeddings gives the embedding, or the nearest lines of --search. A bundle for token classification
       gives the spans, one for classes or several labels gives the labels and their probabilities, and one with several
       heads gives the answer of each. The input has one text per line, or one JSON object with "text" per line; for
-      labels of pairs also with "pair".
+      labels of pairs also with "pair". A bundle for separate pairs gives the answer of a line with "pair", and otherwise
+      the vector of the text.
 
       usage: java -jar pocketbert-host.jar answer [flags] BUNDLE < texts.txt
         --search=FILE              print the nearest lines of this file
@@ -107,8 +110,11 @@ final class Answers {
     void add(String[] row, Map<String, Object> line);
   }
 
-  private Answer answer(Bundle bundle, Network network) throws IOException {
+  private Answer answer(Bundle bundle, BundleEngines network) throws IOException {
     String kind = bundle.taskKind();
+    if (bundle.hasPairs() && OF_EMBEDDINGS.stream().noneMatch(flags::containsKey)) {
+      return pairs(bundle, network);
+    }
     if ("embedding".equals(kind)) {
       return embeddings(bundle, network);
     }
@@ -150,15 +156,31 @@ final class Answers {
             .forEach(
                 (name, found) -> {
                   Map<String, Object> answer = new LinkedHashMap<>();
-                  if (found.spans != null) {
-                    answer.put("spans", described(found.spans));
-                  } else if (found.classification != null) {
-                    add(found.classification, found.severalLabels, answer);
-                  } else {
-                    answer.put("score", found.score);
-                  }
+                  add(found, answer);
                   line.put(name, answer);
                 });
+  }
+
+  private static void add(HeadAnswer answer, Map<String, Object> line) {
+    if (answer.spans != null) {
+      line.put("spans", described(answer.spans));
+    } else if (answer.classification != null) {
+      add(answer.classification, answer.severalLabels, line);
+    } else {
+      line.put("score", answer.score);
+    }
+  }
+
+  private static Answer pairs(Bundle bundle, BundleEngines network) {
+    SeparatePairs pairs = new SeparatePairs(bundle, network);
+    return (row, line) -> {
+      if (row[1] == null) {
+        line.put("embedding", doubles(pairs.vector(row[0])));
+      } else {
+        line.put("pair", row[1]);
+        add(pairs.predict(row[0], row[1]), line);
+      }
+    };
   }
 
   private static Answer spans(Bundle bundle, Network network) {

@@ -73,6 +73,7 @@ public final class Main {
     if (arguments.output != null) {
       List<String> notes = new ArrayList<>();
       notes.add("Measured by the Android app's Java core on a computer: same code as on a phone, other kernels.");
+      jobs.stream().flatMap(job -> Benchmark.notes(job.configuration.bundle).stream()).distinct().forEach(notes::add);
       if ("random".equals(arguments.weights)) {
         notes.add("Weights are random: latency and size are meaningful, outputs are not.");
       }
