@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert.notation import argument
 from pocketbert_bench.configurations import Call, Configuration
 
 # int8 only approximates the float model: four times the 15 % that pocketbert.recipes derives for our
@@ -32,7 +34,16 @@ def checked_calls(model_directory: Path, length: int, *, signature: str) -> tupl
 
 
 def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
-    """Creates calls on random valid ids, with the outputs of a float model."""
+    """Creates calls on random valid ids, with the outputs of a float model.
+
+    Raises:
+      UserError: the model reads separate pairs.
+    """
+    if network.task is not None and network.task.pairs == "separate":
+        raise UserError(
+            "a baseline reads one row per call; received a head on separate pairs (pairs=separate); leave out "
+            f"{argument('baselines', True)}"
+        )
     calls = []
     for inputs in legal_inputs(network.config, length):
         row = {name: np.array([ids], np.int32) for name, ids in inputs.items()}

@@ -47,6 +47,8 @@ class Configuration:
       is_baseline: whether this is a baseline.
       weights: `trained` or `random`; None if unknown.
       runtime: name of the runtime.
+      head_path: path of the head on separate pairs; a call then runs the encoder on two texts, and the head. None for
+        other bundles.
       weight_cache: XNNPACK's weight cache to open; for `litert-compiled` only.
       relative_tolerance: tolerance of the golden check, relative to the largest expected value; None uses the recipe's.
       problem: sentence that explains why it cannot be measured; None if it can.
@@ -62,6 +64,7 @@ class Configuration:
     is_baseline: bool = False
     weights: Weights | None = None
     runtime: Literal["litert", "litert-compiled", "onnxruntime"] = "litert"
+    head_path: Path | None = None
     weight_cache: Path | None = None
     relative_tolerance: float | None = None
     problem: str | None = None
@@ -132,6 +135,7 @@ def from_bundle(
     """
     # Imports TensorFlow, which takes seconds.
     from pocketbert_export.bundles.bundle import Bundle
+    from pocketbert_export.bundles.pair_head import HEAD_FILE
 
     if not path.is_dir():
         raise UserError(f"a bundle must be a folder written by pocketbert export; received {path}")
@@ -162,6 +166,7 @@ def from_bundle(
                     length=length,
                     threads=number,
                     calls=calls_of.get(length, ()),
+                    head_path=bundle.directory / HEAD_FILE if bundle.pair_task else None,
                     weights=weights,
                     problem=problem,
                 )
@@ -181,6 +186,18 @@ def on_runtimes(configurations: Sequence[Configuration], runtimes: Sequence[Lite
         )
         for configuration in configurations
         for runtime in runtimes
+    ]
+
+
+def pair_notes(configurations: Sequence[Configuration]) -> list[str]:
+    """A sentence for each bundle for separate pairs: what a latency is that of."""
+    return [
+        f"{label} is for separate pairs: a latency is that of a pair, two texts in {model.name} and their vectors in "
+        f"{head.name}; the size is that of {model.name}."
+        for label, model, head in dict.fromkeys(
+            (configuration.label, configuration.model_path, configuration.head_path) for configuration in configurations
+        )
+        if head is not None
     ]
 
 

@@ -80,6 +80,7 @@ class Worker(WorkerProcess):
             # The worker is a program of its own, which does not know who called.
             "other_runtime": argument("runtime", "litert"),
             "model_path": str(configuration.model_path),
+            "head_path": configuration.head_path and str(configuration.head_path),
             "threads": configuration.threads,
             "weight_cache": configuration.weight_cache and str(configuration.weight_cache),
             "calls": [
@@ -154,7 +155,10 @@ def bench_bundles(
     everything += [dataclasses.replace(baseline, weights=weights) for baseline in baselines]
     created, before = now(), machine.machine()
     measurements = measure(everything, QUICK if quick else FULL, seed=seed)
-    notes = [RANDOM_WEIGHTS_NOTE] if weights == "random" else []
+    notes = configurations.pair_notes(everything)
+    for line in notes:
+        progress.log_info(line)
+    notes += [RANDOM_WEIGHTS_NOTE] if weights == "random" else []
     fields: dict[str, Any] = {"measurements": measurements, "outcomes": outcomes_of(everything), "notes": notes}
     return result_file(title, quick=quick, **fields, on=before, created=created)
 
