@@ -26,7 +26,7 @@ from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundles.forward import BundleForward
 from pocketbert_export.bundles.goldens import Golden, read_goldens
-from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward
+from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward, is_separate
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.tflite.interpreter_process import real_outputs
 from pocketbert_export.tflite.signatures import signature_name
@@ -202,13 +202,24 @@ class Bundle:
         Raises:
           UserError: the bundle has no task that predicts, or no signature fits the window.
         """
-        task = predicting_task(self.pair_task or self.task, str(self.directory))
+        return self._predictor(self.pair_task or self.task, windows)
+
+    def text_predictor(self) -> Predictor:
+        """A predictor of single texts: for separate pairs that of their vectors, which `head.tflite` reads.
+
+        Raises:
+          UserError: the bundle has no task that predicts.
+        """
+        return self._predictor(self.task, {})
+
+    def _predictor(self, config: TaskConfig | None, windows: dict[str, int | None]) -> Predictor:
+        task = predicting_task(config, str(self.directory))
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
         tokenizer = self.tokenizer
         forward: Forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
-        forward = forward if self.pair_task is None else PairForward(forward, self.directory / HEAD_FILE)
+        forward = PairForward(forward, self.directory / HEAD_FILE) if is_separate(config) else forward
         return Predictor(task, forward, tokenizer, max_length, **windows)
 
     @cached_property

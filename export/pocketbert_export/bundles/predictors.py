@@ -11,6 +11,7 @@ from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
+from pocketbert_export.bundles.pair_head import is_separate, text_encoder
 
 # What to do about texts that are longer than a float model's limit.
 NO_MORE_POSITIONS = "the network has no more positions: split them"
@@ -26,6 +27,20 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
     if isinstance(network, Bundle):
         return network.predictor(**windows)
     return model_predictor(network, str(path), **windows)
+
+
+def open_text_predictor(path: str | os.PathLike[str]) -> Predictor:
+    """Opens a model directory or a bundle to read single texts.
+
+    For separate pairs, it predicts the vectors of texts that their head reads; a head on means multiplies them by 10.
+
+    Raises:
+      UserError: as for `open_predictor`.
+    """
+    network = open_network(path)
+    if isinstance(network, Bundle):
+        return network.text_predictor()
+    return model_predictor(text_encoder(network) if is_separate(network.task) else network, str(path))
 
 
 def open_network(path: str | os.PathLike[str]) -> Model | Bundle:

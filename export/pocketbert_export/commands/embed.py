@@ -4,6 +4,9 @@ Reads lines of text, or JSON lines with "text", from --input or standard input. 
 "embedding", or with --output=FILE.npy a float32 array with a row for each text. JSON lines with "text" and "pair" give
 the "similarity" of both, the cosine of their embeddings.
 
+With a model for separate pairs, the embeddings are the vectors that its head reads. pocketbert predict gives the head's
+answers for pairs.
+
 --search=FILE embeds the lines of a file, too, and prints the --top-k nearest of them for each input text, with their
 line numbers and similarities. --prompt-name and --search-prompt-name select prompts of the model, such as query and
 passage.
@@ -40,7 +43,7 @@ class EmbedOptions:
     """Model, input and output of embeddings.
 
     Attributes:
-      model: a model directory or a bundle with sentence embeddings.
+      model: a model directory or a bundle with sentence embeddings, or for separate pairs.
       input: file to read (default: standard input).
       format: input format; auto detects it.
       prompt_name: name of the model's prompt in front of each text (default: the model's default prompt).
@@ -84,9 +87,9 @@ def run(options: Options) -> None:
     if chosen.output:
         check_absent(chosen.output, overwrite=chosen.overwrite)
     with opened_input(chosen.input) as stream:
-        from pocketbert_export.bundles.predictors import limit_remedy, open_predictor
+        from pocketbert_export.bundles.predictors import limit_remedy, open_text_predictor
 
-        embedder = _Embedder(open_predictor(chosen.model), chosen.prompt_name, chosen.search_prompt_name)
+        embedder = _Embedder(open_text_predictor(chosen.model), chosen.prompt_name, chosen.search_prompt_name)
         rows = read_rows(stream, chosen.format, chosen.input or "standard input")
         if chosen.output and Path(chosen.output).suffix.lower() == _ARRAY:
             _write_array(embedder, rows, chosen)

@@ -115,6 +115,28 @@ def test_app_can_keep_the_vectors(model: Model, bundle: pb.Bundle) -> None:
     np.testing.assert_allclose(answers, raw(model, data), atol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["model", "bundle"])
+def test_embed_gives_the_vectors_that_the_head_reads(
+    form: str, model: Model, bundle: pb.Bundle, tmp_path: Path
+) -> None:
+    data, vectors = pairs(6, seed=12), []
+    model.save_pretrained(tmp_path / "model")
+    source = tmp_path / "model" if form == "model" else bundle.directory
+    for part, texts in enumerate((data.texts, data.pairs or ())):
+        path = tmp_path / f"{part}.npy"
+        (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+        assert main(["embed", f"--model={source}", f"--input={tmp_path / 'texts.txt'}", f"--output={path}"]) in (
+            None,
+            0,
+        )
+        vectors.append(np.load(path))
+    # The head on means gives its vectors the length 10.
+    first, second = 10 * vectors[0], 10 * vectors[1]
+    features = np.concatenate([first, second, np.abs(first - second), first * second], axis=1)
+    head = model.heads["classification"].output_projection
+    np.testing.assert_allclose(features @ head.kernel.numpy() + head.bias.numpy(), raw(model, data), atol=1e-4)
+
+
 def test_description_has_both_tasks(model: Model, bundle: pb.Bundle) -> None:
     content = json.loads((bundle.directory / "bundle.json").read_text("utf-8"))
     assert content["task"]["kind"] == "embedding" and content["pairs"]["task"]["labels"] == list(LABELS)
