@@ -160,7 +160,8 @@ def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
     card = read_description(bundle.directory).get("model_card") or {}
     latencies = [entry for entry in card.get("latencies", ()) if entry["threads"] == 1]
     for latency in latencies:
-        detail = f"median of one text, one thread, {latency['runtime']} on {latency['machine']}"
+        text = "one pair" if bundle.pair_task else "one text"
+        detail = f"median of {text}, one thread, {latency['runtime']} on {latency['machine']}"
         tiles.append((f"{latency['median_ms']:.2f} ms", f"{latency['length']} tokens", detail))
     if not latencies:
         tiles.append(("–", "latency not measured", f"Run pocketbert bench {bundle.directory}."))

@@ -89,10 +89,7 @@ _NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words")
 _DATA_AND_TRAINING = (TaskOptions, TableOptions, FinetuneConfig)
 # Of `bundle`, which exports in one process.
 TRAINING = (
-    TaskOptions,
-    TableOptions,
-    # No bundle has a head on separate pairs.
-    OptionGroup(FinetuneConfig, without=("pairs",)),
+    *_DATA_AND_TRAINING,
     OptionGroup(RunConfig, without=("seed", "overwrite", "distribution", "tpu", *_NOT_OF_FINETUNING)),
 )
 OPTIONS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,29 @@ def test_single_texts_and_other_outputs_are_refused(model: Model, bundle: pb.Bun
     with pytest.raises(UserError, match="must be one of accuracy, .*; received 'spearman'"):
         pb.export(model, tmp_path / "bundle", lengths=LENGTHS, examples=pairs(20), metric="spearman")
     assert not list(tmp_path.iterdir())
+
+
+def test_bundle_command_trains_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start, files = tiny_finetuning.write_model(tmp_path / "start", CONFIG), []
+    for name, count in (("train", 70), ("dev", 23)):
+        data = pairs(count, seed=count)
+        columns = {"text": data.texts, "pair": data.pairs, "label": [LABELS[label] for label in data.labels]}
+        pandas.DataFrame(columns).to_csv(tmp_path / f"{name}.csv", index=False)
+        files.append(f"--{name}-file={tmp_path / name}.csv")
+    options = ["--pair-column=pair", "--pairs=separate", "--epochs=1", "--batch-size=16", "--max-length=21"]
+    call = ["bundle", f"--model={start}", *files, *options, "--recipe=float32", "--lengths=9,21"]
+    assert main([*call, f"--output={tmp_path / 'out'}"]) == 0
+    output = capsys.readouterr()
+    result = json.loads(output.out)
+    assert result["examples"] == 23 and result["metrics"]["bundle"] == pytest.approx(result["metrics"]["model"])
+    bundle = pb.Bundle.open(tmp_path / "out" / "bundle")
+    assert bundle.pair_task is not None and {*bundle.pair_task.labels} == {*LABELS}
+    # The last line is a command, which takes the pairs of the dev file.
+    assert main(shlex.split(output.err.splitlines()[-1])[1:]) in (None, 0)
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(answers) == 23 and {answer["label"] for answer in answers} <= set(LABELS)
+    assert main([*call, f"--output={tmp_path / 'out'}"]) == 0
+    assert "this bundle is finished" in capsys.readouterr().err
 
 
 def test_commands_export_verify_evaluate_and_predict(
