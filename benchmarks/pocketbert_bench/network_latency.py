@@ -165,20 +165,32 @@ class Host:
 
 
 def _write_network(network: RandomNetwork, setting: Setting, path: Path) -> None:
-    """Converts a network with random weights, on which neither latency nor size depends."""
+    """Converts a network with random weights, on which neither latency nor size depends.
+
+    For separate pairs, the file of the head stands beside it.
+    """
     from pocketbert import from_preset
+    from pocketbert_export.bundles.pair_head import head_content, is_separate, text_encoder
     from pocketbert_export.conversion.convert import to_tflite
     from pocketbert_export.conversion.graph_optimization import optimize_graph
     from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
     from pocketbert_export.recipes import get_recipe
 
     recipe = get_recipe(setting.recipe)
-    model = optimize_graph(from_preset(network.config, [network.task]), GraphOptimizations().for_recipe(recipe))
+    model = from_preset(network.config, [network.task])
+    if is_separate(network.task):
+        write_bytes(_head_path(path), head_content(model))
+        model = text_encoder(model)
+    model = optimize_graph(model, GraphOptimizations().for_recipe(recipe))
     write_bytes(path, to_tflite(model, setting.lengths, recipe))
 
 
+def _head_path(path: Path) -> Path:
+    return path.with_suffix(".head.tflite")
+
+
 def _configuration(path: Path, setting: Setting, length: int, config: EncoderConfig) -> configurations.Configuration:
-    """How to call a file: one text without padding."""
+    """How to call a file: one text without padding, or two for separate pairs."""
     from pocketbert_bench import configurations
     from pocketbert_export.tflite.signatures import signature_name
 
@@ -191,6 +203,7 @@ def _configuration(path: Path, setting: Setting, length: int, config: EncoderCon
         model_path=path,
         length=length,
         threads=setting.threads,
+        head_path=_head_path(path) if _head_path(path).exists() else None,
         calls=(configurations.Call(signature=signature_name(length), inputs=inputs, expected=None),),
     )
 

@@ -152,6 +152,9 @@ class CommandLines:
 
     def _trains(self, command: str, options: Any, run: RunConfig, output: Path, **models: Any) -> str:
         run_flags = _flags(dataclasses.replace(run, seed=0))
+        if command == "finetune" and self._inputs.splits.data.task.pairs:
+            # A student of `distill` reads pairs as its teacher does.
+            models["pairs"] = self._inputs.splits.data.task.pairs
         return _command(command, *self._data, *_flags(options), *run_flags, **models, **self._seeds, output=output)
 
     @property

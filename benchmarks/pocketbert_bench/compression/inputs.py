@@ -31,12 +31,13 @@ from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.initialization import plan_model, vocabulary_of, with_options
 from pocketbert.training.plan import open_data
 from pocketbert.training.state import digest_directory
+from pocketbert_bench.adb import HOST
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.outcome import winner_of
-from pocketbert_bench.compression.sources import soft_label_note, soft_label_problems
+from pocketbert_bench.compression.sources import read_as_teacher, soft_label_note, soft_label_problems
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
@@ -113,7 +114,8 @@ class Inputs:
     def where(self) -> str:
         """What the latency is measured on, in words."""
         on = f" on {self.device.name}" if self.device.name else ""
-        return self.constraints.texts_with(self.length) + on
+        pair = "for a pair of texts " if self.settings[0].task.pairs else ""
+        return pair + self.constraints.texts_with(self.length) + on
 
     @property
     def recipe(self) -> str:
@@ -250,9 +252,11 @@ def check(
     directory = minilm() if model is None else model_directory(model)
     described = describe_directory(directory)
     is_teacher = _is_teacher(described, data)
-    if data.task.pairs or (is_teacher and described.tasks[0].pairs):
+    data = read_as_teacher(data, described) if is_teacher else data
+    if data.task.pairs and constraints.device != HOST:
         raise UserError(
-            "a bundle reads pairs jointly; received a head on separate pairs (pairs=separate); use pb.distill"
+            "a phone measures single texts; received a head on separate pairs (pairs=separate); leave out "
+            f"{argument('device')}"
         )
     if is_teacher and described.tasks[0].labels != data.task.labels:
         labels = described.tasks[0].labels

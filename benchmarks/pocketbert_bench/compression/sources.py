@@ -10,7 +10,9 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
+from pocketbert.errors import UserError
 from pocketbert.notation import argument
+from pocketbert.progress import log_info
 
 
 def has_soft_labels(data: TaskData) -> bool:
@@ -61,13 +63,31 @@ def soft_label_note(data: TaskData) -> str:
     )
 
 
+def read_as_teacher(data: TaskData, described: DirectoryDescription) -> TaskData:
+    """The data with a task that reads pairs as the teacher does.
+
+    Raises:
+      UserError: the task of the data reads the texts of a pair one by one, and the teacher reads them jointly.
+    """
+    pairs = described.tasks[0].pairs
+    if data.task.pairs == pairs:
+        return data
+    if pairs is None:
+        raise UserError(
+            "compress: teacher and candidates must read pairs in the same form; received a teacher that reads them "
+            f"jointly, and pairs={data.task.pairs}; fine-tune a teacher with {argument('pairs', data.task.pairs)}"
+        )
+    log_info("candidates read the two texts of a pair one by one, as the teacher does")
+    return dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=pairs))
+
+
 def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> DistillationSpec:
     """What a method knows of the models and the task; for the arguments see `methods.trainings`."""
     return DistillationSpec(
         teacher=teacher.config,
         student=student,
         task=data.task,
-        pairs=data.train.has_pairs,
+        pairs=data.train.has_pairs and data.task.pairs is None,
         teacher_task=data.task,
         teacher_heads=(data.task.kind,),
         teacher_vocabulary=teacher.vocabulary,
