@@ -53,6 +53,13 @@ def parts_of(values: Any, config: Any) -> tuple[Any, ...]:
     return tuple(parts)
 
 
+def files_by_head(value: str) -> dict[str, str] | None:
+    """The file of each head in `HEAD=FILE,HEAD=FILE,…`; None for any other text, such as the path of one file."""
+    pairs = [part.partition("=") for part in value.split(",")]
+    files = {name: file for name, _, file in pairs if _NAME.fullmatch(name) and file}
+    return files if len(files) == len(pairs) > 1 else None
+
+
 def part_kinds(rules: Mapping[str, Any]) -> list[str]:
     """Kinds that a head of `several` can have, from `TASK_RULES`: an answer per text, or tags of words."""
     heads, files = ("sentence", "linear"), ("table", "spans")

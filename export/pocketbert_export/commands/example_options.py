@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.heads_config import files_by_head
 from pocketbert.label_names import are_placeholders
 from pocketbert.options import DirectoryPath, FilePath
 
@@ -26,7 +27,7 @@ class ExampleOptions:
       data: folder with the files of the task.
       split: split to read.
       file: instead of --data: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll or
-        .jsonl file of spans.
+        .jsonl file of spans. For several heads also a file for each, as intent=intents.csv,slots=slots.jsonl.
       labels: labels for 0, 1, … in --file, in this order (default: the order of --task); for a model with the labels
         LABEL_0, LABEL_1, … the order of its logits.
       languages: with --task=xnli: languages, such as en,de (default: all).
@@ -176,7 +177,9 @@ def _read_own_file(options: ExampleOptions, task: Any, reads: dict[str, Any]) ->
         raise UserError(
             f"a model for {task.kind} reads a file of your own; received {' and '.join(flags)}; pass --file alone"
         )
-    return task.read(options.file, **reads) if options.file else None
+    if not options.file:
+        return None
+    return task.read((files_by_head(options.file) if task.parts else None) or options.file, **reads)
 
 
 def check_source(options: ExampleOptions, task: TaskConfig | None) -> None:

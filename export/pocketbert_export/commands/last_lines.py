@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketbert.heads_config import files_by_head
+
 if TYPE_CHECKING:
     from pocketbert.commands.task_options import TableOptions, TaskOptions
     from pocketbert.configs import TaskConfig
@@ -24,6 +26,9 @@ def predict_line(
 
     command = ["pocketbert", "predict", f"--model={bundle}"]
     path = task_options.dev_file or task_options.train_file
+    if path and task_options.heads:
+        # Of a file for each head, the first one has texts, too.
+        path = next(iter((files_by_head(path) or {"": path}).values()))
     questions = get_task(config).needs_pairs
     if not path or task_options.task:
         text = _QUESTION if questions else _PAIR if has_pairs else "A text of your own."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.heads_config import files_by_head
 from pocketbert.json_reading import read_json, read_toml
 from pocketbert.progress import log_info
 
@@ -66,14 +67,20 @@ def stored_task(folder: str | Path) -> TaskConfig | None:
 
 def use(options: Options, folder: str | Path, file: str | None) -> None:
     """Takes the columns of a model's or bundle's training file as defaults, if the file has them; logs a line."""
-    if not file or Path(file).suffix.lower() not in _TABLES:
+    files = [] if not file else [*(files_by_head(file) or {"": file}).values()]
+    suffixes = {path: Path(path).suffix.lower() for path in files if Path(path).suffix.lower() in _TABLES}
+    if not suffixes:
         return
     from pocketbert.data.readers.tables import table_columns
 
     defaults = {OPTION_OF[key]: value for key, value in stored_columns(folder).items()}
     defaults = {name: value for name, value in defaults.items() if name in options.values and not options.given(name)}
     separator = defaults.get("separator", options.values["separator"])
-    columns = table_columns(file, separator if Path(file).suffix.lower() == ".csv" else ",")
+    columns = {
+        column
+        for path, suffix in suffixes.items()
+        for column in table_columns(path, separator if suffix == ".csv" else ",")
+    }
     taken: dict[str, Any] = {}
     for name, value in defaults.items():
         named = value if isinstance(value, list) else [value]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.configs import TASK_RULES, FileKind
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.heads_config import files_by_head
 from pocketbert.options import DirectoryPath, FilePath
 
 if TYPE_CHECKING:
@@ -94,13 +95,15 @@ class TaskOptions:
       task: a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), or xnli, squad, squad2 or tydiqa.
       data: folder with the GLUE download, or with the files of the task.
       train_file: instead of --task: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll
-        or .jsonl file of spans; for xnli, the MultiNLI file if it is not in --data.
+        or .jsonl file of spans; for xnli, the MultiNLI file if it is not in --data. For several heads also a file for
+        each, as intent=intents.csv,slots=slots.jsonl.
       dev_file: dev split in the same format, to select the checkpoint (default: a tenth of --train-file).
       kind: kind of labels in --train-file: one class, any number of labels, a score, or labelled spans
         (token_classification; implied by a .conll file). embedding trains sentence embeddings on pairs (--pair-column):
         on scores, or without a label column on pairs that belong together; also for --task=stsb.
       heads: several heads on one encoder, as intent:classification,slots:token_classification: each NAME:KIND reads the
-        column NAME of --train-file; the kinds are classification, multi_label, regression and token_classification.
+        column NAME of --train-file; the kinds are classification, multi_label, regression and token_classification. An
+        empty cell has no label for its head.
       head_weights: several heads: weights of their losses, as slots=2 (default: 1).
       max_score: embedding: the score of equal texts in --train-file, for example 5.
       negative_column: embedding: column of a text per pair that is near the first one and does not belong to it.
@@ -304,7 +307,8 @@ def _read_heads(
         except ValueError as error:
             raise UserError(f"--head-weights must be HEAD=NUMBER for each head once; received {weight}") from error
     kinds = _by_head("heads", "KIND", options.heads or (), ":")
-    return data.heads(options.train_file, kinds, weights=weights, dev=options.dev_file, **table.of_heads)
+    train, dev = ((files_by_head(file) if file else None) or file for file in (options.train_file, options.dev_file))
+    return data.heads(train, kinds, weights=weights, dev=dev, **table.of_heads)
 
 
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft_labels: tuple[str, ...]) -> TaskData:

@@ -1,22 +1,30 @@
-"""Data for several heads on one encoder: a table with a column for each head."""
+"""Data for several heads on one encoder: a table with a column for each head, or tables of single heads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from pocketbert.configs import TASK_RULES, TaskConfig
 from pocketbert.data.constructors import divided
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers import table_objects
 from pocketbert.data.readers.iob import tags_of_types, types_of_tags
-from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table
+from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table, rows_by_id
 from pocketbert.data.readers.tag_columns import read_tag_column
-from pocketbert.data.readers.tagged_texts import TaggedTexts
+from pocketbert.data.readers.tagged_texts import TaggedTexts, is_tagged_file, read_tagged
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.heads_config import part_kinds
+from pocketbert.progress import log_info
+
+# Name of a head → its kind, and its labels in the order of the logits or None for those in the table.
+_Heads = Mapping[str, tuple[str, Sequence[str] | None]]
 
 
 def heads(
@@ -32,7 +40,10 @@ def heads(
     separator: str = ",",
     skip_bad_rows: bool = False,
 ) -> TaskData:
-    """Reads a table of texts for several heads on one encoder, such as an intent and its slots.
+    """Reads texts for several heads on one encoder, such as an intent and its slots.
+
+    A text may have labels for some of the heads: leave the cells of the others empty, or give each head a table of its
+    own. It then counts in the losses and metrics of these heads alone.
 
     Example:
       ```python
@@ -40,15 +51,18 @@ def heads(
       ```
 
     Args:
-      source: training table; see `table`.
+      source: training table with a column for each head, see `table`; or name of each head → its table. Equal texts in
+        several tables are one example. A file for token_classification may also be a CoNLL file.
       kinds: name of each head → classification, multi_label, regression or token_classification. Names have letters and
         digits.
       text: column of the text.
       labels: name of a head → column of its labels; the name itself for the others. For token_classification a cell has
-        a tag for each word that white space separates, such as `O B-city`, or a list of spans; see `tagged`.
+        a tag for each word that white space separates, such as `O B-city`, or a list of spans; see `tagged`. An empty
+        cell has no label; for multi_label it says that no label applies, and only a row without the column has none.
       weights: name of a head → weight of its loss in the sum; 1 for the others.
-      dev: table with the same columns, to select the best checkpoint; None uses a tenth of the texts.
-      test: table with the same columns for a final score.
+      dev: table or tables with the same columns, to select the best checkpoint; None uses a tenth of the texts of each
+        head.
+      test: table or tables with the same columns for a final score.
       label_separator: separator of the labels in a cell (`multi_label`).
       separator: column separator of a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows that cannot be read for one of the heads, and log their number.
@@ -57,7 +71,8 @@ def heads(
       The task with training examples and dev split.
 
     Raises:
-      UserError: an unknown kind, a column or weight of a head that is not there, or unreadable rows.
+      UserError: an unknown kind, a column or weight of a head that is not there, a head without labels, or unreadable
+        rows.
     """
     for what, of_heads in (("labels", labels), ("weights", weights)):
         if unknown := [name for name in of_heads or () if name not in kinds]:
@@ -69,7 +84,7 @@ def heads(
         "separator": separator,
         "skip_bad_rows": skip_bad_rows,
     }
-    splits = table_objects.splits_of(source)
+    splits = None if _are_tables(source, kinds, text) else table_objects.splits_of(source)
     if splits is not None:
         source = splits["train"]
         dev = splits.get("validation", splits.get("dev")) if dev is None else dev
@@ -88,13 +103,81 @@ def heads(
 
 
 def read_heads(source: Any, parts: Sequence[TaskConfig], **columns: Any) -> SharedTexts:
-    """Reads a table for heads with known labels; `columns` are those of `heads`."""
+    """Reads a table or tables for heads with known labels; `columns` are those of `heads`."""
     return _read(source, {part.name: (part.kind, part.labels) for part in parts}, **columns)[0]
 
 
+def _are_tables(source: Any, names: Collection[str], text: str) -> bool:
+    """Whether `source` maps heads to tables; a dict of columns has the column of the text, too.
+
+    Raises:
+      UserError: a head has no table, or a table no head.
+    """
+    if not isinstance(source, Mapping) or not source or text in source:
+        return False
+    unknown = [str(name) for name in source if name not in names]
+    if unknown and not all(isinstance(table, str | os.PathLike) for table in source.values()):
+        return False
+    if unknown:
+        raise UserError(f"tables must be for the heads {', '.join(names)}; received {', '.join(unknown)}")
+    if missing := [name for name in names if name not in source]:
+        raise UserError(
+            f"each head must have a table; received those of {', '.join(source)}; add one for {', '.join(missing)}, or "
+            f"a column {text!r}"
+        )
+    return True
+
+
 def _read(
+    source: Any, heads_read: _Heads, *, text: str = "text", **columns: Any
+) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
+    """The texts of a table or of several, and the labels of each head in the order of its logits."""
+    if _are_tables(source, heads_read, text):
+        shared, label_names = _read_tables(source, heads_read, text=text, **columns)
+    else:
+        shared, label_names = _read_table(source, heads_read, text=text, **columns)
+    if shared.rows is not None:
+        counts = ", ".join(f"{len(part)} for {name}" for name, part in shared.parts.items())
+        log_info(f"{shared.source}: {len(shared)} texts, of which a part has labels for each head: {counts}")
+    return shared, label_names
+
+
+def _read_tables(
+    tables: Mapping[str, Any], heads_read: _Heads, **columns: Any
+) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
+    """The texts of the tables one after another; a text that is in several of them is one example."""
+    heads_of: dict[Any, list[str]] = {}
+    for name in heads_read:
+        table = tables[name]
+        heads_of.setdefault(os.fspath(table) if isinstance(table, str | os.PathLike) else id(table), []).append(name)
+    places: dict[tuple[str, int], int] = {}
+    ids: list[str] = []
+    parts: dict[str, Examples | TaggedTexts] = {}
+    rows: dict[str, np.ndarray] = {}
+    label_names: dict[str, tuple[str, ...]] = {}
+    skipped = 0
+    for names in heads_of.values():
+        of_table, of_names = _read_table(tables[names[0]], {name: heads_read[name] for name in names}, **columns)
+        label_names |= of_names
+        skipped += of_table.skipped_rows
+        place_of, repeated = [], Counter[str]()
+        for content, line in zip(of_table.texts, of_table.ids, strict=True):
+            # A text that a table repeats is as many examples.
+            place_of.append(places.setdefault((content, repeated[content]), len(places)))
+            repeated[content] += 1
+            if len(places) > len(ids):
+                ids.append(f"{names[0]}:{line}")
+        for name in names:
+            of_head = np.array(place_of, np.int64)[of_table.rows_of(name)]
+            order = np.argsort(of_head)
+            parts[name], rows[name] = of_table.parts[name].select(order), of_head[order]
+    in_order = {name: parts[name] for name in heads_read}
+    return SharedTexts(in_order, ids, skipped, {name: rows[name] for name in heads_read}), label_names
+
+
+def _read_table(
     source: Any,
-    heads_read: Mapping[str, tuple[str, Sequence[str] | None]],
+    heads_read: _Heads,
     *,
     text: str = "text",
     labels: Mapping[str, str] | None = None,
@@ -102,15 +185,20 @@ def _read(
     separator: str = ",",
     skip_bad_rows: bool = False,
 ) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
-    """The texts, and the labels of each head in the order of its logits.
-
-    `heads_read` maps names to kinds and labels, or None for the labels in the table; for the others see `heads`.
-    """
-    options: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
+    """The texts of one table; for the arguments see `heads`."""
+    column_of = {name: (labels or {}).get(name, name) for name in heads_read}
+    if len(heads_read) == 1 and isinstance(source, str | os.PathLike) and is_tagged_file(source):
+        return _read_conll(source, heads_read, (labels or {}).get(next(iter(heads_read))), skip_bad_rows)
+    lines, without = _rows_without_label(source, text, column_of, heads_read, separator)
     read: dict[str, tuple[Examples | TaggedTexts, list[str]]] = {}
     label_names: dict[str, tuple[str, ...]] = {}
     for name, (kind, names) in heads_read.items():
-        column = (labels or {}).get(name, name)
+        column = column_of[name]
+        options: dict[str, Any] = {
+            "separator": separator,
+            "skip_bad_rows": skip_bad_rows,
+            "without": without[name],
+        }
         if TASK_RULES[kind].reads == "spans":
             types = None if names is None else types_of_tags(names)
             tagged, ids = read_tag_column(source, text=text, column=column, types=types, **options)
@@ -130,13 +218,57 @@ def _read(
         )
         read[name] = examples, examples.ids
     # Rows that cannot be read for one head are left out for all.
-    first, lines = next(iter(read.values()))
-    readable = set.intersection(*(set(ids) for _, ids in read.values()))
-    shared = [line for line in lines if line in readable]
-    if not shared:
-        raise UserError(f"{first.source}: there must be a row that can be read for all heads; received none")
+    unreadable = {line for name, (_, ids) in read.items() for line in {*lines} - without[name] - {*ids}}
+    shared = [line for line in lines if line not in unreadable]
     parts: dict[str, Examples | TaggedTexts] = {}
+    rows: dict[str, np.ndarray] = {}
     for name, (part, ids) in read.items():
         places = {line: index for index, line in enumerate(ids)}
-        parts[name] = part if len(ids) == len(shared) else part.select([places[line] for line in shared])
-    return SharedTexts(parts, shared, first.skipped_rows + len(lines) - len(shared)), label_names
+        rows[name] = np.array([row for row, line in enumerate(shared) if line in places], np.int64)
+        parts[name] = part if len(ids) == len(rows[name]) else part.select([places[shared[row]] for row in rows[name]])
+        if not len(rows[name]):
+            of_head = "for all heads" if not shared else f"with a label for {name}"
+            raise UserError(f"{part.source}: there must be a row that can be read {of_head}; received none")
+    return SharedTexts(parts, shared, len(lines) - len(shared), rows), label_names
+
+
+def _read_conll(
+    source: str | os.PathLike[str], heads_read: _Heads, column: str | None, skip_bad_rows: bool
+) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
+    """The sentences of a CoNLL file, for a head with tags."""
+    ((name, (kind, names)),) = heads_read.items()
+    if TASK_RULES[kind].reads != "spans":
+        raise UserError(f"{source}: a CoNLL file has tags of words; received it for {name}, {kind}; give a table")
+    types = None if names is None else types_of_tags(names)
+    tagged = read_tagged(source, types=types, label=column, skip_bad_rows=skip_bad_rows)
+    if not types and not tagged.types:
+        raise UserError(f"{source}: the training sentences must have spans; received none")
+    ids = [str(index) for index in range(len(tagged))]
+    return SharedTexts({name: tagged}, ids, tagged.skipped_rows), {name: tuple(names or tags_of_types(tagged.types))}
+
+
+def _rows_without_label(
+    source: Any, text: str, column_of: Mapping[str, str], heads_read: _Heads, separator: str
+) -> tuple[list[str], dict[str, set[str]]]:
+    """The ids of all rows, and by head those without a label for it.
+
+    Rows without any label are not among the latter: they are bad rows of the first head.
+    """
+    rows = rows_by_id(source, text, [*column_of.values()], separator)
+    where = source if isinstance(source, str | os.PathLike) else table_objects.name_of(source)
+    without: dict[str, set[str]] = {}
+    for name, (kind, _) in heads_read.items():
+        column = column_of[name]
+        # An empty cell with any number of labels has none of them.
+        may_be_empty = TASK_RULES[kind].label_form == "multi_label"
+        cells = {line: row.get(column) for line, row in rows.items() if row is not None}
+        without[name] = {
+            line for line, cell in cells.items() if cell is None or (not cell.strip() and not may_be_empty)
+        }
+        if cells and len(without[name]) == len(cells) and len(heads_read) > 1:
+            raise UserError(
+                f"{where}: column {column!r} must have a label in one row at least; received none; "
+                f"check the column, or leave out {name}"
+            )
+    unlabelled = set.intersection(*without.values())
+    return [*rows], {name: lines - unlabelled for name, lines in without.items()}

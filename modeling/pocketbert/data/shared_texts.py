@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -16,23 +17,29 @@ from pocketbert.data.readers.tagged_texts import TaggedTexts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedTexts:
-    """Texts with labels for each of several heads.
+    """Texts with labels for one or more of several heads.
 
     Attributes:
-      parts: by head, the texts with its labels: the same texts in the same order for all.
-      ids: unique names of the texts.
+      parts: by head, the texts that have labels for it, with these labels.
+      ids: unique names of all texts.
       skipped_rows: number of unreadable rows skipped in the file.
+      rows: by head, the places of its texts among all texts, int64, ascending; None if each head has all of them.
     """
 
     parts: Mapping[str, Examples | TaggedTexts]
     ids: Sequence[str]
     skipped_rows: int = 0
+    rows: Mapping[str, np.ndarray] | None = None
 
     unit: ClassVar[str] = "texts"
 
     def __post_init__(self) -> None:
+        if self.rows is not None and all(len(rows) == len(self.ids) for rows in self.rows.values()):
+            object.__setattr__(self, "rows", None)
+        texts = self.texts
         for name, part in self.parts.items():
-            if part.texts != self.texts or len(part) != len(self.ids):
+            labelled = texts if self.rows is None else [texts[row] for row in self.rows[name]]
+            if part.texts != labelled or len(texts) != len(self.ids):
                 raise ValueError(f"all heads must have the same texts; those of {name} differ")
 
     def __len__(self) -> int:
@@ -41,31 +48,53 @@ class SharedTexts:
     def __repr__(self) -> str:
         return f"<SharedTexts {len(self)} texts for {', '.join(self.parts)} of {self.source}>"
 
-    @property
+    @functools.cached_property
     def texts(self) -> list[str]:
-        """The texts."""
-        return next(iter(self.parts.values())).texts
+        """All texts."""
+        if self.rows is None:
+            return next(iter(self.parts.values())).texts
+        by_row = {
+            int(row): text
+            for name, part in self.parts.items()
+            for row, text in zip(self.rows[name], part.texts, strict=True)
+        }
+        return [by_row[row] for row in range(len(self.ids))]
+
+    def rows_of(self, head: str) -> np.ndarray:
+        """Places of the texts that have labels for a head, int64, ascending."""
+        return np.arange(len(self.ids)) if self.rows is None else self.rows[head]
+
+    @property
+    def sources(self) -> list[str]:
+        """Paths or names of the tables."""
+        return list(dict.fromkeys(part.source for part in self.parts.values()))
 
     @property
     def source(self) -> str:
         """See `LabelledData`."""
-        return next(iter(self.parts.values())).source
+        return " and ".join(self.sources)
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the names of the heads and of their texts and labels."""
-        parts = [[name, part.identity] for name, part in self.parts.items()]
+        """SHA-256 of the names of the heads, of their texts and labels, and of which texts these are."""
+        parts: list[list[Any]] = [[name, part.identity] for name, part in self.parts.items()]
+        if self.rows is not None:
+            parts += [[name, rows.tolist()] for name, rows in self.rows.items()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @property
     def labelled(self) -> bool:
-        """Whether the texts have labels for all heads."""
-        return all(part.labelled for part in self.parts.values())
+        """Whether there are labels for all heads."""
+        return not self._unlabelled_heads
+
+    @property
+    def _unlabelled_heads(self) -> list[str]:
+        return [name for name, part in self.parts.items() if not part.labelled or not len(part)]
 
     @property
     def missing_labels(self) -> str:
         """Names the missing labels for a message."""
-        missing = " and ".join(name for name, part in self.parts.items() if not part.labelled)
+        missing = " and ".join(self._unlabelled_heads)
         return f"labels for {missing}; {self.source} has none"
 
     @property
@@ -85,7 +114,12 @@ class SharedTexts:
 
     @property
     def classes(self) -> np.ndarray | None:
-        """The classes of the first head that has some, so that a dev split has the same fraction of each."""
+        """The classes of the first head that has some, so that a dev split has the same fraction of each.
+
+        None if a head has labels for a part of the texts alone: see `strata`.
+        """
+        if self.rows is not None:
+            return None
         return next((part.classes for part in self.parts.values() if part.classes is not None), None)
 
     @property
@@ -94,10 +128,36 @@ class SharedTexts:
         return None
 
     @property
+    def strata(self) -> np.ndarray:
+        """What a dev split should have its share of, 0 or 1, int32 [N, columns].
+
+        The first columns say which texts have a label for each head. The others are its classes or labels.
+        """
+        columns: list[list[np.ndarray]] = [[], []]
+        for name, part in self.parts.items():
+            of_head = [np.ones((len(part), 1), np.int32)]
+            if part.classes is not None:
+                of_head.append(np.eye(int(part.classes.max(initial=0)) + 1, dtype=np.int32)[part.classes])
+            if part.label_sets is not None:
+                of_head.append(part.label_sets)
+            for kind, values in zip(columns, of_head, strict=False):
+                spread = np.zeros((len(self), values.shape[1]), np.int32)
+                spread[self.rows_of(name)] = values
+                kind.append(spread)
+        return np.concatenate([*columns[0], *columns[1]], axis=1)
+
+    @property
     def answers(self) -> list[tuple[Any, ...]] | None:
-        """The labels for all heads of each text."""
-        answers = [part.answers for part in self.parts.values()]
-        return [*zip(*(part for part in answers if part is not None), strict=True)] if self.labelled else None
+        """The labels of each text for all heads; None for a head without."""
+        if not self.labelled:
+            return None
+        answers: list[list[Any]] = []
+        for name, part in self.parts.items():
+            of_head: list[Any] = [None] * len(self)
+            for row, answer in zip(self.rows_of(name), part.answers or (), strict=True):
+                of_head[row] = answer
+            answers.append(of_head)
+        return [*zip(*answers, strict=True)]
 
     def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
         """None: each head has labels of its own."""
@@ -106,8 +166,15 @@ class SharedTexts:
     def select(self, indices: Any) -> SharedTexts:
         """The texts at `indices`, in this order, without repetition."""
         chosen = [int(index) for index in indices]
-        parts = {name: part.select(chosen) for name, part in self.parts.items()}
-        return SharedTexts(parts, [self.ids[index] for index in chosen])
+        ids = [self.ids[index] for index in chosen]
+        if self.rows is None:
+            return SharedTexts({name: part.select(chosen) for name, part in self.parts.items()}, ids)
+        parts, rows = {}, {}
+        for name, part in self.parts.items():
+            places = {int(row): place for place, row in enumerate(self.rows[name])}
+            rows[name] = np.array([row for row, index in enumerate(chosen) if index in places], np.int64)
+            parts[name] = part.select([places[chosen[row]] for row in rows[name]])
+        return SharedTexts(parts, ids, rows=rows)
 
     def first_texts(self, count: int) -> Examples:
         """Up to `count` texts from the beginning, without labels."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.label_strata import deal_out, rows_by_group
+from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
@@ -34,13 +35,14 @@ def train_dev_split(
       seed: random seed.
       stratify: draw the same fraction of each class (to within one row, if each text has one row), or about that of
         each of several labels, and keep at least one training row of each. No effect for scores, for questions, and
-        if texts have too many rows.
+        if texts have too many rows. If heads have labels for a part of the texts alone, it draws the same fraction of
+        the texts of each head, at least one.
 
     Returns:
       Training examples and dev split.
 
     Raises:
-      UserError: there are fewer than two different texts.
+      UserError: there are fewer than two different texts, or a head has too few.
     """
     groups: dict[int, int] = {}
     group_of = np.asarray([groups.setdefault(hash(text), len(groups)) for text in examples.split_keys])
@@ -58,6 +60,8 @@ def train_dev_split(
         drawn = _draw_of_each_class(examples.classes, group_of, order, part)
     if stratify and examples.label_sets is not None:
         drawn = _draw_of_each_label(examples.label_sets, group_of, order, part, random)
+    if stratify and isinstance(examples, SharedTexts) and examples.rows is not None:
+        drawn = _draw_of_each_head(examples, group_of, order, part)
     if not drawn:
         totals = np.cumsum(sizes[order])
         enough, bearable = np.searchsorted(totals, wanted) + 1, np.searchsorted(totals, 2 * wanted, side="right")
@@ -107,6 +111,37 @@ def _draw_of_each_label(
         if not aside[group] and keeps_labels and drawn_rows + sizes[group] <= 2 * share:
             aside[group], in_training, drawn_rows = True, in_training - counts[group], drawn_rows + sizes[group]
     return [] if drawn_rows > 2 * share else np.flatnonzero(aside).tolist()
+
+
+def _draw_of_each_head(examples: SharedTexts, group_of: np.ndarray, order: np.ndarray, part: float) -> list[int]:
+    """Draws groups in `order` until each head and each of its labels has its share; returns their numbers.
+
+    The rarest comes first, as in `label_strata`. Each label keeps a training text, unless a head would else have no dev
+    text.
+
+    Raises:
+      UserError: a head has too few texts for both splits.
+    """
+    heads = [*examples.parts]
+    counts = rows_by_group(examples.strata, group_of)
+    for columns in (counts, counts[:, : len(heads)]):
+        totals = columns.sum(axis=0, dtype=np.int64)
+        quotas = np.floor(part * totals + _ROUNDING).astype(np.int64)
+        quotas[: len(heads)] = np.maximum(np.ceil(part * totals[: len(heads)] - _ROUNDING), 1)
+        taken, aside = np.zeros_like(totals), np.zeros(len(order), bool)
+        for column in np.argsort(totals, kind="stable"):
+            for group in order[columns[order, column] > 0]:
+                if taken[column] >= quotas[column]:
+                    break
+                if not aside[group] and (taken + columns[group] < totals)[columns[group] > 0].all():
+                    aside[group], taken = True, taken + columns[group]
+        if taken[: len(heads)].all():
+            return np.flatnonzero(aside).tolist()
+    missing = ", ".join(name for name, count in zip(heads, taken, strict=False) if not count)
+    raise UserError(
+        f"a dev split needs texts of each head beside training texts with its labels; received too few for {missing} "
+        f"in {examples.source}; pass {argument('dev')}, or more texts"
+    )
 
 
 def _quotas(counts: np.ndarray, part: float, first_seen: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from pocketbert.tasks.class_names import described_probabilities, positive_class
 from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold, threshold_logits
 from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
-from pocketbert.tasks.outputs import CrossEntropy, mean_over_examples, uniform_cross_entropy, unit_vectors
+from pocketbert.tasks.outputs import CrossEntropy, mean_over_labelled, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.separate_pairs import FEATURES, ROWS, pair_features
 from pocketbert.tasks.texts import TextTask
 
@@ -122,15 +122,16 @@ class Classification(TextTask):
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean cross-entropy over examples, in nats. Labels are class indices, int32 [B]."""
+        """Mean cross-entropy over examples, in nats. Labels are class indices, int32 [B]; negative: no label."""
         logits = tf.cast(outputs["logits"], tf.float32)
-        return mean_over_examples(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits), labels, weights)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+        return mean_over_labelled(losses, labels, weights)
 
     def uniform_loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """See `Task.uniform_loss`."""
-        return mean_over_examples(uniform_cross_entropy(outputs["logits"]), labels, weights)
+        return mean_over_labelled(uniform_cross_entropy(outputs["logits"]), labels, weights)
 
     def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """See `TextTask.temperature`; softmax over classes."""

@@ -101,18 +101,19 @@ def _rows(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.reshape(labels, [-1]), tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
 
 
-def only_labelled(labelled: Mapping[str, Labelled]) -> dict[str, Labelled]:
-    """Keeps only the positions of one output that have a label, as a list.
+def only_labelled(labelled: Mapping[str, Labelled], counted: tf.Tensor | None = None) -> dict[str, Labelled]:
+    """Keeps only the positions of one output that have a label, as a list; or the examples that `counted` names, [B].
 
     Keras weights a batch by its rows. With one row per label, `evaluate` gives the mean over labels for every batch
     size. Keras averages the means of the replicas; scaling the gradient makes it that of the mean over all labels.
     """
     ((name, (logits, labels, weights)),) = labelled.items()
-    counted = is_labelled(labels)
+    counted = is_labelled(labels) if counted is None else counted
     if weights is not None:
         # Weights are per example or per position.
         weights = tf.reshape(weights, [tf.shape(labels)[0], -1])
-        weights = tf.boolean_mask(tf.broadcast_to(weights, tf.shape(labels)), counted)
+        weights = weights[:, 0] if counted.shape.rank == 1 else tf.broadcast_to(weights, tf.shape(counted))
+        weights = tf.boolean_mask(weights, counted)
     logits = _with_gradient_times(_share_of_replicas(counted), tf.boolean_mask(logits, counted))
     return {name: Labelled(logits, tf.boolean_mask(labels, counted), weights)}
 

@@ -17,7 +17,7 @@ from pocketbert.tasks.decisions import DecisionChoice, label_thresholds, thresho
 from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, MULTI_LABEL_METRICS, label_results, names_of_f1, root_mean_square
 from pocketbert.tasks.mistakes import listed
-from pocketbert.tasks.outputs import mean_over_examples
+from pocketbert.tasks.outputs import mean_over_labelled
 from pocketbert.tasks.texts import TextTask
 
 
@@ -66,18 +66,26 @@ class MultiLabel(TextTask):
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean binary cross-entropy over labels and examples, in nats. Labels are 0 or 1, [B, labels]."""
+        """Mean binary cross-entropy over labels and examples, in nats.
+
+        Labels are 0 or 1, int32 [B, labels]; negative: an example without labels.
+        """
+        return self._loss(outputs, tf.cast(tf.maximum(labels, 0), tf.float32), labels, weights)
+
+    def _loss(
+        self, outputs: Mapping[str, tf.Tensor], targets: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None
+    ) -> tf.Tensor:
         logits = tf.cast(outputs["logits"], tf.float32)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
         if weights is not None and weights.shape.rank == 2:
             losses, weights = losses * weights, None
-        return mean_over_examples(tf.reduce_mean(losses, axis=-1), labels[:, 0], weights)
+        return mean_over_labelled(tf.reduce_mean(losses, axis=-1), labels, weights)
 
     def uniform_loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
         """See `Task.uniform_loss`; each label is a decision between two."""
-        return self.loss(outputs, 0.5 * tf.ones_like(labels, tf.float32), mask, weights)
+        return self._loss(outputs, 0.5 * tf.ones_like(labels, tf.float32), labels, weights)
 
     def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
         """See `TextTask.temperature`; each label is a decision between logits of 0 and x."""

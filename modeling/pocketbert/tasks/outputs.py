@@ -109,6 +109,30 @@ def mean_over_examples(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor 
     return masked_mean(losses if weights is None else losses * weights, tf.ones_like(labels))
 
 
+def has_label(labels: tf.Tensor) -> tf.Tensor:
+    """Whether examples have a label, bool [B]; a negative class and a score of NaN mark those without.
+
+    Args:
+      labels: classes, int [B]; 0 or 1 for each label, int [B, labels]; or scores, float [B].
+    """
+    first = labels if labels.shape.rank == 1 else labels[:, 0]
+    return first >= 0 if first.dtype.is_integer else tf.logical_not(tf.math.is_nan(first))
+
+
+def mean_over_labelled(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
+    """The `masked_mean` of the losses of examples that have a label; 0, without a gradient, if none has one.
+
+    Args:
+      losses: finite, [B].
+      labels: see `has_label`. The divisor depends on them alone, as in `mean_over_examples`.
+      weights: see `mean_over_examples`.
+
+    Returns:
+      float32 scalar.
+    """
+    return masked_mean(losses if weights is None else losses * weights, has_label(labels))
+
+
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class CrossEntropy(tf_keras.losses.Loss):
     """Cross-entropy of logits against indices, in nats.

@@ -3,6 +3,8 @@
 An output has the name of its head in front: `intent_logits`, `slots_token_logits`. The labels of a text are one row of
 numbers, float32: a class or a score has one column, several labels have one each, and the tags of words, which come
 last, have one for each token of the longest row. Class indices and tags are whole numbers, which float32 holds exactly.
+A text without a label for a head has NaN in the head's columns, or -1 for tags. In the form that the tasks take, its
+classes and its several labels are -1, and its score is NaN.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def packed_labels(task: Task, labels: Mapping[str, np.ndarray]) -> np.ndarray:
 
     Args:
       task: the task with these heads.
-      labels: by head: int32 [N] classes, float32 [N] scores, int32 [N, labels], or int32 [N, max_length] tags.
+      labels: by head: int32 [N] classes, float32 [N] scores, int32 [N, labels], or int32 [N, max_length] tags; float32
+        with NaN for texts without a label.
     """
     columns = [labels[name].reshape(len(labels[name]), -1) for name in _in_order(task)]
     return np.concatenate([column.astype(np.float32) for column in columns], axis=1)
@@ -51,7 +54,7 @@ def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
     """The labels of each head from those of `packed_labels`, in the form that the head's task takes."""
     import tensorflow as tf
 
-    labels, start, split = tf.convert_to_tensor(labels), 0, {}
+    labels, start, split = tf.cast(labels, tf.float32), 0, {}
     tagged = [name for name, part in task.parts.items() if part.per_token]
     fixed = sum(_columns(part) for part in task.parts.values())
     for name in _in_order(task):
@@ -65,7 +68,9 @@ def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
         columns = labels[:, start : start + _columns(part)]
         start += _columns(part)
         values = columns if part.config.rules.label_form == "multi_label" else columns[:, 0]
-        split[name] = tf.cast(values, tf.float32 if part.config.rules.label_form == "regression" else tf.int32)
+        if part.config.rules.label_form != "regression":
+            values = tf.cast(tf.where(tf.math.is_nan(values), -1.0, values), tf.int32)
+        split[name] = values
     return split
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.tasks.classification import SentenceHead
-from pocketbert.tasks.outputs import mean_over_examples
+from pocketbert.tasks.outputs import mean_over_labelled
 from pocketbert.tasks.texts import TextTask
 
 
@@ -65,9 +65,15 @@ class Regression(TextTask):
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean squared error over examples, in squared units of the score. Labels are scores, float32 [B]."""
-        losses = tf.math.squared_difference(tf.cast(outputs["logits"], tf.float32), tf.cast(labels, tf.float32))
-        return mean_over_examples(losses, labels, weights)
+        """Mean squared error over examples, in squared units of the score.
+
+        Labels are scores, float32 [B]; NaN: no label.
+        """
+        scores = tf.cast(labels, tf.float32)
+        # A difference of NaN would make the gradient NaN in spite of its weight.
+        finite = tf.where(tf.math.is_nan(scores), 0.0, scores)
+        losses = tf.math.squared_difference(tf.cast(outputs["logits"], tf.float32), finite)
+        return mean_over_labelled(losses, scores, weights)
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
         """Returns the scores unchanged."""

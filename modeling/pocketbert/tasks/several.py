@@ -1,7 +1,9 @@
 """Several heads on one encoder, such as an intent and its slots: each text has an answer of each head.
 
 All heads read the same tokens of a text, so longer texts are truncated for all of them. The loss is the weighted sum of
-the losses of the heads (Caruana 1997, Multitask Learning, section 2, https://doi.org/10.1023/A:1007379606734).
+the losses of the heads (Caruana 1997, Multitask Learning, section 2, https://doi.org/10.1023/A:1007379606734). The loss
+of a head is the mean over the texts of a batch that have a label for it. Without any, the loss and its gradients are 0;
+an optimizer with momentum still moves the head's weights by its earlier gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from pocketbert.errors import UserError
 from pocketbert.heads_config import described_heads, loss_weight
 from pocketbert.tasks.base import SupervisedTask, Task
 from pocketbert.tasks.interfaces import Forward
-from pocketbert.tasks.outputs import Labelled, check_finite_answers
+from pocketbert.tasks.masked_lm import only_labelled
+from pocketbert.tasks.outputs import Labelled, check_finite_answers, has_label
 from pocketbert.tasks.parts import output_name, packed_labels, part_labels, part_of, part_outputs, weighted_sum
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
@@ -71,12 +74,18 @@ class SeveralHeads(tf_keras.layers.Layer):
         return {name: split[part_of(name)] for name in self._task.output_names}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
-        """See the heads: tags are learned for tokens with a label alone."""
+        """See the heads: tags are learned for tokens with a label alone, and other answers for texts with one."""
         learned: dict[str, Labelled] = {}
         for name, head in self.parts.items():
             of_head = part_outputs(name, labelled)
             if of_head and hasattr(head, "learned"):
                 of_head = head.learned(of_head, inputs)
+            elif of_head:
+                (output,) = of_head.values()
+                scores = self._task.parts[name].config.rules.label_form == "regression"
+                of_head = only_labelled(
+                    of_head, has_label(tf.cast(output.labels, tf.float32) if scores else output.labels)
+                )
             learned |= {output_name(name, output): labels for output, labels in of_head.items()}
         return learned
 
@@ -155,20 +164,22 @@ class Several(SupervisedTask):
             terms[name] = part.loss(*arguments) if uniform is None else uniform
         return weighted_sum(self, terms)
 
-    def read(self, path: str | os.PathLike[str], **columns: Any) -> SharedTexts:
-        """Reads a .csv, .tsv or .jsonl file with a column for each head; for `columns` see `pocketbert.data.heads`."""
+    def read(self, path: str | os.PathLike[str] | Mapping[str, Any], **columns: Any) -> SharedTexts:
+        """Reads a .csv, .tsv or .jsonl file with a column for each head, or a file for each; see `data.heads`."""
         return read_heads(path, self.config.tasks or (), **columns)
 
     def file_options(self, table: Any) -> dict[str, Any]:
         return table.of_heads
 
     def check_data(self, data: Any) -> None:
-        """Checks that the data are `SharedTexts` with labels for these heads."""
+        """Checks that the data are `SharedTexts` for these heads; each head must have a label in some text."""
         if not isinstance(data, SharedTexts) or {*data.parts} != {*self.parts}:
             raise UserError(
                 f"the examples must be those of the heads {described_heads(self.config)}; received {data.source}; read "
                 "them with pb.data.heads"
             )
+        if not data.labelled:
+            raise UserError(f"several heads need {data.missing_labels}; add texts with them")
 
     def encode(self, data: SharedTexts, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
         """Encodes one row per text; longer texts are truncated. For the labels see `tasks.parts`."""
@@ -177,11 +188,10 @@ class Several(SupervisedTask):
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> SeveralRows:
         """Encodes one row per text, which may be unlabelled `Examples`."""
-        taken = data if most is None else data.select(evenly(len(data), most))
-        of_heads = dict.fromkeys(self.parts, taken) if isinstance(taken, Examples) else taken.parts
-        if isinstance(taken, Examples) and taken.pairs is not None:
-            raise UserError(f"several heads read single texts; received pairs of {taken.source}")
-        return SeveralRows(self, of_heads, tokenizer, max_length)
+        if isinstance(data, Examples) and data.pairs is not None:
+            raise UserError(f"several heads read single texts; received pairs of {data.source}")
+        taken = data if most is None else data.select(_some_of_each_head(data, most))
+        return SeveralRows(self, taken, tokenizer, max_length)
 
     def evaluator(
         self,
@@ -261,7 +271,7 @@ class Several(SupervisedTask):
         warnings: dict[str, DataWarning] = {}
         for name, part in self.parts.items():
             for warning in part.data_warnings(train.parts[name], dev.parts[name]):
-                shared = warning.kind == "train_in_dev"
+                shared = warning.kind == "train_in_dev" and train.rows is None and dev.rows is None
                 sentence = str(warning) if shared else f"{warning} (head {name})"
                 warnings[sentence] = DataWarning(sentence, warning.kind, warning.number)
         return [*warnings.values()]
@@ -291,3 +301,12 @@ class Several(SupervisedTask):
 
     def _named(self, metrics: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         return MEAN, *(output_name(name, metric) for name in metrics for metric in metrics[name])
+
+
+def _some_of_each_head(data: Any, most: int) -> np.ndarray:
+    """Up to `most` places of texts, ascending: evenly chosen, from those of each head if these differ."""
+    rows = data.rows if isinstance(data, SharedTexts) else None
+    if rows is None or len(data) <= most:
+        return evenly(len(data), most)
+    of_heads = [of_head[evenly(len(of_head), max(most // len(rows), 1))] for of_head in rows.values()]
+    return np.unique(np.concatenate(of_heads))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples
-from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts
+from pocketbert.data.readers.tagged_texts import plain_texts
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.windows import WindowOptions
 from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
@@ -37,22 +37,22 @@ class SeveralRows:
 
     Args:
       task: the task of the heads.
-      data: the texts by head, with labels or without.
+      data: the texts, with labels for each head or for some, or without labels.
       tokenizer: tokenizer of the network.
       max_length: tokens; longer texts are truncated for all heads.
 
     Attributes:
       encoded: the rows, without labels.
-      parts: the rows of each head.
+      parts: the rows of each head: of the texts with a label for it, or of all texts without labels.
     """
 
-    def __init__(
-        self, task: Several, data: Mapping[str, Examples | TaggedTexts], tokenizer: Any, max_length: int
-    ) -> None:
+    def __init__(self, task: Several, data: SharedTexts | Examples, tokenizer: Any, max_length: int) -> None:
         self._task = task
+        # By head, places of its rows among all rows; None if it has all of them.
+        self._rows = data.rows if isinstance(data, SharedTexts) else None
         self.parts: dict[str, TextRows | TaggedRows] = {}
         for name, part in task.parts.items():
-            texts = data[name]
+            texts = data.parts[name] if isinstance(data, SharedTexts) else data
             if isinstance(part, TokenClassification):
                 tagged = plain_texts(texts.texts, texts.source) if isinstance(texts, Examples) else texts
                 options = WindowOptions(max_length=max_length)
@@ -61,16 +61,40 @@ class SeveralRows:
                 assert isinstance(part, TextTask) and isinstance(texts, Examples)
                 self.parts[name] = TextRows(part, texts, tokenizer, max_length)
         # All have the same tokens.
-        self.encoded: EncodedExamples = next(iter(self.parts.values())).encoded.unlabelled()
+        encoded = next(iter(self.parts.values())).encoded
+        if self._rows is not None:
+            encoded = encode(data.first_texts(len(data)), tokenizer, max_length, show_progress=False)
+        self.encoded: EncodedExamples = encoded.unlabelled()
 
     def __len__(self) -> int:
         return len(self.encoded)
 
+    def of_head(self, name: str, outputs: Outputs) -> Outputs:
+        """The outputs of a head by its own names, for the rows in `parts`."""
+        of_head = part_outputs(name, outputs)
+        if self._rows is None:
+            return of_head
+        places = self._tokens(name) if isinstance(self.parts[name], TaggedRows) else self._rows[name]
+        return {output: values[places] for output, values in of_head.items()}
+
+    def _tokens(self, name: str) -> np.ndarray:
+        """Places of the tokens of a head's rows among those of all rows."""
+        assert self._rows is not None
+        offsets = self.encoded.offsets
+        return np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in self._rows[name]])
+
+    def row_of(self, name: str, index: int) -> int:
+        """Place of one of a head's rows among all rows."""
+        return index if self._rows is None else int(self._rows[name][index])
+
     @property
     def decided(self) -> dict[str, np.ndarray]:
-        """Places of the tokens that carry the tag of a word, by output; see `Rows.decided`."""
+        """Places of the tokens that carry the tag of a word, by output; see `Rows.decided`.
+
+        Of a text without tags, none does; of a text without a label for another head, its answer decides, too.
+        """
         return {
-            output_name(name, output): rows.decided
+            output_name(name, output): rows.decided if self._rows is None else self._tokens(name)[rows.decided]
             for name, rows in self.parts.items()
             for output in self._task.parts[name].output_names
             if rows.decided is not None
@@ -78,11 +102,17 @@ class SeveralRows:
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
-        """The labels for each head, as its own `encode` gives them."""
+        """The labels for each head as its own `encode` gives them; -1 or NaN for rows without, see `tasks.parts`."""
         labels = {}
         for name, rows in self.parts.items():
+            is_tagged = isinstance(rows, TaggedRows)
             of_head = (rows.labelled_rows() if isinstance(rows, TaggedRows) else rows.encoded).labels
             assert of_head is not None
+            if self._rows is not None:
+                missing = np.int32(-1) if is_tagged else np.float32(np.nan)
+                spread = np.full((len(self), *of_head.shape[1:]), missing)
+                spread[self._rows[name]] = of_head
+                of_head = spread
             labels[name] = of_head
         return labels
 
@@ -91,8 +121,10 @@ class SeveralRows:
         names = self._task.own_metrics([metric])
         if metric != MEAN:
             names = {part_of(metric): names[part_of(metric)]}
-        scored = [self.parts[name].score(part_outputs(name, outputs), metrics[0]) for name, metrics in names.items()]
-        correct = [right for _, right in scored if right is not None]
+        scored = [self.parts[name].score(self.of_head(name, outputs), metrics[0]) for name, metrics in names.items()]
+        correct = [
+            self._spread(name, right) for name, (_, right) in zip(names, scored, strict=True) if right is not None
+        ]
         both = np.sum(correct, axis=0) if len(correct) == len(scored) else None
         return float(np.mean([score for score, _ in scored])), both
 
@@ -101,10 +133,28 @@ class SeveralRows:
         names = self._task.own_metrics([metric])
         if metric != MEAN:
             names = {part_of(metric): names[part_of(metric)]}
-        of_heads = [
-            self.parts[name].resampled(part_outputs(name, outputs), metrics[0]) for name, metrics in names.items()
-        ]
-        return lambda rows: float(np.mean([of_head(rows) for of_head in of_heads]))
+        of_heads = {
+            name: self.parts[name].resampled(self.of_head(name, outputs), metrics[0]) for name, metrics in names.items()
+        }
+        return lambda rows: float(np.mean([of_head(self._own(name, rows)) for name, of_head in of_heads.items()]))
+
+    def _spread(self, name: str, right: np.ndarray) -> np.ndarray:
+        """Correct decisions of a head for all rows, from those for its own; 0 for the others."""
+        if self._rows is None:
+            return right
+        spread = np.zeros(len(self))
+        spread[self._rows[name]] = right
+        return spread
+
+    def _own(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Rows of a head among `rows`, by their places in `parts`; all of them if a sample has none."""
+        if self._rows is None:
+            return rows
+        places = np.full(len(self), -1)
+        places[self._rows[name]] = np.arange(len(self._rows[name]))
+        own = places[rows]
+        own = own[own >= 0]
+        return own if len(own) else np.arange(len(self._rows[name]))
 
     def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
         """The answers of all heads to each text; see `Several.predict`."""
@@ -158,7 +208,12 @@ class SeveralEvaluator:
         """See `Evaluator.mistakes`: about equally many of each head, whose name is in front of the answers."""
         most_of_head = None if most is None else -(-most // len(self._evaluators))
         return [
-            dataclasses.replace(mistake, label=f"{name}: {mistake.label}", prediction=f"{name}: {mistake.prediction}")
+            dataclasses.replace(
+                mistake,
+                index=self._rows.row_of(name, mistake.index),
+                label=f"{name}: {mistake.label}",
+                prediction=f"{name}: {mistake.prediction}",
+            )
             for name, evaluator in self._evaluators.items()
             for mistake in evaluator.mistakes(most_of_head)
         ][:most]
@@ -168,7 +223,7 @@ class SeveralEvaluator:
         part, rows = self._task.parts[name], self._rows.parts[name]
 
         def of_head(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-            return part_outputs(name, self._outputs)
+            return self._rows.of_head(name, self._outputs)
 
         if isinstance(rows, TaggedRows):
             assert isinstance(part, TokenClassification)

@@ -179,7 +179,7 @@ class TaskRunData(RunData):
 
     def paths(self) -> list[str | os.PathLike[str] | None]:
         parts = (self.given.train, self.given.dev, self.given.unlabelled)
-        return [part.source for part in parts if part is not None]
+        return [source for part in parts if part is not None for source in getattr(part, "sources", [part.source])]
 
     def recorded(self) -> dict[str, Any]:
         data = self.given

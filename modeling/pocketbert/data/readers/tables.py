@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +62,7 @@ def read_table(
     label_separator: str = LABEL_SEPARATOR,
     separator: str = ",",
     skip_bad_rows: bool = False,
+    without: Collection[str] = (),
 ) -> tuple[Examples, tuple[str, ...]]:
     """Reads a table of sentences or pairs, with or without labels.
 
@@ -82,6 +83,7 @@ def read_table(
       separator: column separator of a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text or label, with a wrong number of columns, or with an unreadable label or
         score, and log their number.
+      without: ids of rows to leave out.
     Returns:
       Examples, and labels in the order of the logits (empty for regression and unlabelled text). The ids are line
       numbers from 1, or row numbers from 0 for an object.
@@ -113,6 +115,8 @@ def read_table(
     # An empty cell has no labels; an empty flag is missing.
     may_be_empty = label_columns if kind == "multi_label" and len(label_columns) == 1 else ()
     for line, cells in source_rows:
+        if without and str(line) in without:
+            continue
         problem = cells if isinstance(cells, str) else _row_problem(cells, required, label_columns, may_be_empty)
         if problem:
             problems.add(line, problem)
@@ -241,6 +245,23 @@ def column_values(path: str | os.PathLike[str], column: str, separator: str = ",
     """
     rows = _file_rows(Path(path), [column], separator)
     return {str(line): str(cells.get(column, "")) for line, cells in rows if not isinstance(cells, str)}
+
+
+def rows_by_id(
+    source: Any, text_column: str, columns: Sequence[str], separator: str
+) -> dict[str, dict[str, str] | None]:
+    """The cells of all rows by the ids that `read_table` gives them; None for a row that cannot be read.
+
+    A row of JSON objects or of a list has the columns that it names, which may lack some of `columns`.
+
+    Raises:
+      UserError: see `read_table`; no row has one of the columns.
+    """
+    if isinstance(source, str | os.PathLike):
+        rows = _file_rows(Path(source), [text_column, *columns], separator)
+    else:
+        rows = object_rows(source, text_column, None, columns)
+    return {str(line): None if isinstance(cells, str) else cells for line, cells in rows}
 
 
 def _file_rows(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:

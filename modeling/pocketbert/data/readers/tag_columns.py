@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ def read_tag_column(
     types: Sequence[str] | None = None,
     separator: str = ",",
     skip_bad_rows: bool = False,
+    without: Collection[str] = (),
 ) -> tuple[TaggedTexts, list[str]]:
     """Reads the texts of a table with the tags in one of its columns.
 
@@ -44,6 +45,7 @@ def read_tag_column(
       types: types that spans may have; None for any.
       separator: column separator of a `.csv` file.
       skip_bad_rows: skip rows that cannot be read, and log their number.
+      without: ids of rows to leave out.
 
     Returns:
       The texts, and their ids as `read_table` gives them.
@@ -52,7 +54,7 @@ def read_tag_column(
       UserError: see `read_table`; a cell has another number of tags than words, a tag without a prefix or of an unknown
         type, spans that overlap or lie outside their text, or tags that no scheme allows.
     """
-    columns: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows}
+    columns: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows, "without": without}
     rows, _ = read_table(source, text_column=text, **columns)
     is_file = isinstance(source, str | os.PathLike)
     where = Path(source) if is_file else name_of(source)
