@@ -142,6 +142,36 @@ def test_commands_read_and_answer(
     assert header == "text,mood_label,mood_probability_high,mood_probability_low,slots_spans"
 
 
+def test_gate_and_scores_of_partial_labels(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file for each head: each one's metric counts its own texts, and the gate compares both heads."""
+    columns, files = tiny_heads.table(31, 2), {}
+    for name, rows in (("mood", range(0, 17)), ("slots", range(11, 31))):
+        lines = [json.dumps({"text": columns["text"][row], name: columns[name][row]}) for row in rows]
+        files[name] = tmp_path / f"{name}.jsonl"
+        files[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    file = "--file=" + ",".join(f"{name}={path}" for name, path in files.items())
+    flags = ["--recipe=float32", "--lengths=21", f"--output={tmp_path / 'bundle'}"]
+    assert cli.main(["export", f"--model={run}", file, *flags]) == 0
+    capsys.readouterr()
+    record = json.loads((tmp_path / "bundle/verification.json").read_text("utf-8"))
+    checks = {check["name"]: check for check in record["checks"]}
+    assert {"labels: mood", "labels: slots", "metric"} <= checks.keys() and record["passed"]
+    assert cli.main(["evaluate", f"--model={tmp_path / 'bundle'}", file]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["examples"] == 31 and result["source"] == f"{files['mood']} and {files['slots']}"
+    answers = pb.from_pretrained(run).predict(columns["text"])
+    right = [answers[row]["mood"]["label"] == columns["mood"][row] for row in range(17)]
+    assert result["metrics"]["mood_accuracy"] == pytest.approx(np.mean(right))
+    # A head that answers wrongly fails by its own texts.
+    both = pb.data.heads(files, tiny_heads.KINDS, dev=files)
+    wrong = pb.from_pretrained(run)
+    head = wrong.heads["several"].parts["slots"].output_projection
+    head.kernel.assign(head.kernel.numpy()[:, [0, 3, 4, 1, 2]])
+    head.bias.assign(head.bias.numpy()[[0, 3, 4, 1, 2]])
+    failed = failures(tmp_path / "bundle", wrong, both)
+    assert {"labels: slots", "metric"} <= failed and "labels: mood" not in failed
+
+
 def test_saved_models_with_texts_are_refused(bundle: Bundle) -> None:
     with pytest.raises(UserError, match=r"has one head; received mood \(classification: high, low\), slots"):
         check_servable(bundle.task, bundle.vocabulary)

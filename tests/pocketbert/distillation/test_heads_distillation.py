@@ -123,6 +123,36 @@ def test_labels_join_the_predictions(data: TaskData, teacher: Path) -> None:
     assert labels is not None and labels.shape == (5, 1 + 19)
 
 
+def test_teacher_teaches_each_head_on_each_text(teacher: Path, tmp_path: Path) -> None:
+    """Few texts have labels for each head; the teacher's predictions on all of them make up for that."""
+    columns = tiny_heads.table(150, 1)
+    columns["slots"] = [tags if row < 9 else "" for row, tags in enumerate(columns["slots"])]
+    columns["mood"] = [mood if row > 6 else "" for row, mood in enumerate(columns["mood"])]
+    partial = pb.data.heads(columns, tiny_heads.KINDS, dev=tiny_heads.table(31, 2))
+    method = dataclasses.replace(TINYBERT, label_weight=0.25)
+    result = distill(tiny_distillation.STUDENT, partial, tmp_path / "run", teacher=teacher, method=method)
+    assert result.metrics["mood_accuracy"] > 0.85 and result.metrics["slots_f1"] > 0.85
+    # Labels teach where there are some: the term is the mean over these texts.
+    student = pb.from_preset(tiny_distillation.STUDENT, partial.task, seed=2)
+    task, tokenizer = get_task(partial.task), pb.from_pretrained(teacher).tokenizer
+    encoded = task.encode(partial.train, tokenizer, 19)  # type: ignore[attr-defined]
+    inputs, labels = encoded.batch(np.arange(13))
+    outputs = student(inputs)
+    logits = outputs["mood_logits"].numpy()[7:]
+    moods = [("high", "low").index(mood) for mood in columns["mood"][7:13]]
+    expected = -log_softmax(logits, axis=1)[np.arange(6), moods].mean()
+    # The tags of the first nine texts, on the first token of each word: words of this vocabulary are one token.
+    tokens = log_softmax(outputs["slots_token_logits"].numpy(), axis=2)
+    tags = [
+        -tokens[row, 1 + word, tiny_heads.TAGS.index(tag)]
+        for row in range(9)
+        for word, tag in enumerate(columns["slots"][row][:17])
+    ]
+    expected += np.mean(tags)
+    received = task.loss(outputs, tf.constant(labels), inputs["input_mask"])
+    assert float(received) == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_other_heads_are_refused(data: TaskData, teacher: Path, tmp_path: Path) -> None:
     columns = tiny_heads.table(30, 4)
     renamed = {**columns, "feeling": columns["mood"]}

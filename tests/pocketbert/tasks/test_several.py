@@ -14,16 +14,20 @@ import tiny_finetuning
 import tiny_heads
 import transformers
 from safetensors.numpy import load_file
+from scipy.special import log_softmax
+from sklearn.metrics import accuracy_score
 
 import pocketbert as pb
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
+from pocketbert.layers.loss_normalization import count_weights, normalize_by, shared_totals
 from pocketbert.tasks.parts import packed_labels, part_labels, part_outputs
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.several import Several
+from pocketbert.training.dev_loss import mean_loss
 
 MOOD = TaskConfig(kind="classification", name="mood", labels=("low", "middle", "high"), dropout=0.0)
 TOPICS = TaskConfig(kind="multi_label", name="topics", labels=("a", "b"), dropout=0.0)
@@ -103,6 +107,93 @@ def test_smoothed_loss_smooths_what_has_labels() -> None:
     uniform = float(-tf.reduce_mean(tf.nn.log_softmax(outputs["mood_logits"])))
     squares = float(np.mean((outputs["stars_logits"].numpy() - LABELS["stars"]) ** 2))
     assert float(task.uniform_loss(outputs, labels, mask)) == pytest.approx(2 * uniform + squares, rel=1e-5)
+
+
+# Mood of two texts, topics of two others, the stars of one, and tags of one.
+PARTIAL = {
+    "mood": np.array([2, np.nan, 1], np.float32),
+    "topics": np.array([[np.nan, np.nan], [0, 0], [1, 1]], np.float32),
+    "stars": np.array([np.nan, -1.5, np.nan], np.float32),
+    "slots": np.where(np.arange(3)[:, np.newaxis] == 1, -1, LABELS["slots"]),
+}
+
+
+def kerass_losses(outputs: Any, labels: dict[str, np.ndarray]) -> dict[str, float]:
+    """Keras' loss of each head on the texts that have a label for it."""
+    classes = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    losses = {
+        "mood": classes,
+        "topics": tf_keras.losses.BinaryCrossentropy(from_logits=True),
+        "stars": tf_keras.losses.MeanSquaredError(),
+        "slots": classes,
+    }
+    values = {}
+    for name, loss in losses.items():
+        (logits,) = part_outputs(name, outputs).values()
+        counted = labels[name] >= 0 if name == "slots" else ~np.isnan(labels[name].reshape(3, -1)[:, 0])
+        own, gold = logits.numpy()[counted], labels[name][counted]
+        both = (gold[:, None], own[:, None]) if name == "stars" else (gold, own)
+        values[name] = float(loss(*both)) if len(own) else 0.0
+    return values
+
+
+def test_missing_labels_come_apart() -> None:
+    split = part_labels(ALL, packed_labels(ALL, PARTIAL))
+    np.testing.assert_array_equal(split["mood"], np.array([2, -1, 1], np.int32))
+    np.testing.assert_array_equal(split["topics"], [[-1, -1], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(split["stars"], PARTIAL["stars"])
+    np.testing.assert_array_equal(split["slots"], PARTIAL["slots"])
+
+
+def test_loss_of_partial_labels_is_kerass_on_own_texts() -> None:
+    weights = {"mood": 0.5, "topics": 3.0, "slots": 2.0, "stars": 0.25}
+    task, inputs = several(SLOTS, MOOD, TOPICS, STARS, **weights), tiny.batch(tiny.BERT)
+    model, labels = model_of(task), packed_labels(ALL, PARTIAL)
+    outputs, mask = model(inputs), inputs["input_mask"]
+    expected = sum(weights[name] * loss for name, loss in kerass_losses(outputs, PARTIAL).items())
+    loss = float(task.loss(outputs, labels, mask))
+    assert loss == pytest.approx(expected, rel=1e-5)
+    # Keras' fit learns the same.
+    model.compile()
+    assert float(model.compute_loss(inputs, labels, outputs, None)) == pytest.approx(expected, rel=1e-5)
+    # In parts of one text and of two, which share the divisors.
+    with count_weights() as counted:
+        task.loss(outputs, labels, mask)
+    total = 0.0
+    for rows in (slice(0, 1), slice(1, 3)):
+        with normalize_by(shared_totals([counted])):
+            part = {name: values[rows] for name, values in outputs.items()}
+            total += float(task.loss(part, labels[rows], mask[rows]))
+    assert total == pytest.approx(loss, rel=1e-5)
+
+
+def test_smoothed_loss_of_partial_labels() -> None:
+    task, inputs = several(MOOD, TOPICS), tiny.batch(tiny.BERT)
+    outputs, labels = model_of(task)(inputs), packed_labels(several(MOOD, TOPICS), PARTIAL)
+    mood = -log_softmax(outputs["mood_logits"].numpy()[[0, 2]], axis=1).mean()
+    topics = outputs["topics_logits"].numpy()[1:]
+    topics = (np.logaddexp(0, topics) - 0.5 * topics).mean()
+    received = float(task.uniform_loss(outputs, labels, inputs["input_mask"]))
+    assert received == pytest.approx(mood + topics, rel=1e-5)
+
+
+@pytest.mark.parametrize("missing", PARTIAL)
+def test_head_without_labels_in_a_batch_learns_nothing(missing: str) -> None:
+    task, inputs = ALL, tiny.batch(tiny.BERT)
+    model, none = model_of(task), np.full_like(PARTIAL[missing], -1 if missing == "slots" else np.nan)
+    labels = packed_labels(task, {**PARTIAL, missing: none})
+    weights = model.weights_by_path()
+    with tf.GradientTape() as tape:
+        outputs = model(inputs)
+        loss = task.loss(outputs, labels, inputs["input_mask"])
+    expected = sum(kerass_losses(outputs, {**PARTIAL, missing: none}).values())
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+    moved = {path for path, gradient in gradients.items() if np.any(tf.convert_to_tensor(gradient))}
+    assert all(np.isfinite(tf.convert_to_tensor(gradient)).all() for gradient in gradients.values())
+    of_head = {path for path in weights if path.startswith(f"heads.several.parts.{missing}.")}
+    assert of_head and not of_head & moved
+    assert {path for path in weights if path.startswith("heads.")} - of_head <= moved
 
 
 def test_losses_and_logits_equal_those_of_transformers(tmp_path: Path) -> None:
@@ -204,6 +295,55 @@ def test_metrics_have_the_name_of_their_head(tokenizer: Any) -> None:
     labels = [mistake.label.partition(": ")[0] for mistake in evaluator.mistakes()]
     assert {*labels} == {"mood", "slots"} and len(labels) <= 20
     assert [*predictor.evaluator(data.dev, metrics=["mood_macro_f1"]).metrics("now")] == ["mood_macro_f1"]
+
+
+def test_metrics_count_the_texts_with_labels(tokenizer: Any) -> None:
+    columns = tiny_heads.table(31, 2)
+    columns["mood"] = [mood if row % 3 else "" for row, mood in enumerate(columns["mood"])]
+    columns["slots"] = [tags if row % 3 != 1 else "" for row, tags in enumerate(columns["slots"])]
+    data: Any = pb.data.heads(columns, tiny_heads.KINDS, dev=columns).dev
+    task = get_task(tiny_heads.task())
+    assert isinstance(task, Several)
+    model = model_of(task, tokenizer)
+    answers = model.predict(data.texts)
+    own = {"mood": [row for row in range(31) if row % 3], "slots": [row for row in range(31) if row % 3 != 1]}
+    predictor = model_predictor(model, max_length=21)
+    evaluator = predictor.evaluator(data)
+    metrics = evaluator.metrics("now")
+    gold = [columns["mood"][row] for row in own["mood"]]
+    predicted = [answers[row]["mood"]["label"] for row in own["mood"]]
+    assert metrics["mood_accuracy"] == pytest.approx(accuracy_score(gold, predicted))
+    spans: list[set[Any]] = [set(), set()]
+    for row in own["slots"]:
+        words, start = data.texts[row].split(), 0
+        for word, tag in zip(words, columns["slots"][row], strict=True):
+            spans[0] |= {(row, start, start + len(word), tag[2:])} if tag != "O" else set()
+            start += len(word) + 1
+        spans[1] |= {(row, span["start"], span["end"], span["label"]) for span in answers[row]["slots"]["spans"]}
+    assert metrics["slots_f1"] == pytest.approx(2 * len(spans[0] & spans[1]) / (len(spans[0]) + len(spans[1])))
+    scores = evaluator.scores()
+    assert scores.baseline is not None
+    most = max(map(gold.count, ("low", "high"))) / len(gold)
+    assert scores.baseline["metrics"]["mood_accuracy"] == pytest.approx(most)
+    assert scores.interval is not None and scores.interval[0] <= scores.score <= scores.interval[1]
+    for mistake in evaluator.mistakes(None):
+        assert data.texts[mistake.index] == mistake.text
+        assert mistake.index in own[mistake.label.partition(": ")[0]]
+    rows = task.rows(data, tokenizer, 21)
+    outputs = predictor.forward(rows.encoded)
+    assert rows.score(outputs, "mood_accuracy")[0] == metrics["mood_accuracy"]
+    score, right = rows.score(outputs, "mean_of_heads")
+    assert score == metrics["mean_of_heads"] and right is not None and len(right) == 31
+    # The loss of the dev split: cross-entropy by hand.
+    logits = log_softmax(outputs["mood_logits"][own["mood"]], axis=1)
+    mood = -np.mean([logits[index, ("high", "low").index(label)] for index, label in enumerate(gold)])
+    tags = log_softmax(outputs["slots_token_logits"][rows.decided["slots_token_logits"]], axis=1)
+    labels = [tiny_heads.TAGS.index(tag) for row in own["slots"] for tag in columns["slots"][row]]
+    slots = -np.mean(tags[np.arange(len(labels)), labels])
+    encoded = task.encode(data, tokenizer, 21)
+    assert mean_loss(task, encoded, outputs, 7) == pytest.approx(mood + slots, rel=1e-5)
+    few = task.rows(data, tokenizer, 21, most=5)
+    assert len(few) <= 5 and all(len(part) for part in few.parts.values())
 
 
 @pytest.mark.parametrize(
