@@ -135,7 +135,7 @@ class SharedTexts:
         """
         columns: list[list[np.ndarray]] = [[], []]
         for name, part in self.parts.items():
-            of_head = [np.ones((len(part), 1), np.int32)]
+            of_head: list[np.ndarray] = [np.ones((len(part), 1), np.int32)]
             if part.classes is not None:
                 of_head.append(np.eye(int(part.classes.max(initial=0)) + 1, dtype=np.int32)[part.classes])
             if part.label_sets is not None:

@@ -136,7 +136,7 @@ class SeveralRows:
         of_heads = {
             name: self.parts[name].resampled(self.of_head(name, outputs), metrics[0]) for name, metrics in names.items()
         }
-        return lambda rows: float(np.mean([of_head(self._own(name, rows)) for name, of_head in of_heads.items()]))
+        return lambda rows: float(np.mean([of_head(self._in_part(name, rows)) for name, of_head in of_heads.items()]))
 
     def _spread(self, name: str, right: np.ndarray) -> np.ndarray:
         """Correct decisions of a head for all rows, from those for its own; 0 for the others."""
@@ -146,15 +146,15 @@ class SeveralRows:
         spread[self._rows[name]] = right
         return spread
 
-    def _own(self, name: str, rows: np.ndarray) -> np.ndarray:
+    def _in_part(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Rows of a head among `rows`, by their places in `parts`; all of them if a sample has none."""
         if self._rows is None:
             return rows
         places = np.full(len(self), -1)
         places[self._rows[name]] = np.arange(len(self._rows[name]))
-        own = places[rows]
-        own = own[own >= 0]
-        return own if len(own) else np.arange(len(self._rows[name]))
+        of_part = places[rows]
+        of_part = of_part[of_part >= 0]
+        return of_part if len(of_part) else np.arange(len(self._rows[name]))
 
     def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
         """The answers of all heads to each text; see `Several.predict`."""

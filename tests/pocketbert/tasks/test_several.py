@@ -131,9 +131,9 @@ def kerass_losses(outputs: Any, labels: dict[str, np.ndarray]) -> dict[str, floa
     for name, loss in losses.items():
         (logits,) = part_outputs(name, outputs).values()
         counted = labels[name] >= 0 if name == "slots" else ~np.isnan(labels[name].reshape(3, -1)[:, 0])
-        own, gold = logits.numpy()[counted], labels[name][counted]
-        both = (gold[:, None], own[:, None]) if name == "stars" else (gold, own)
-        values[name] = float(loss(*both)) if len(own) else 0.0
+        answers, gold = logits.numpy()[counted], labels[name][counted]
+        both = (gold[:, None], answers[:, None]) if name == "stars" else (gold, answers)
+        values[name] = float(loss(*both)) if len(gold) else 0.0
     return values
 
 
@@ -306,15 +306,15 @@ def test_metrics_count_the_texts_with_labels(tokenizer: Any) -> None:
     assert isinstance(task, Several)
     model = model_of(task, tokenizer)
     answers = model.predict(data.texts)
-    own = {"mood": [row for row in range(31) if row % 3], "slots": [row for row in range(31) if row % 3 != 1]}
+    rows_of = {"mood": [row for row in range(31) if row % 3], "slots": [row for row in range(31) if row % 3 != 1]}
     predictor = model_predictor(model, max_length=21)
     evaluator = predictor.evaluator(data)
     metrics = evaluator.metrics("now")
-    gold = [columns["mood"][row] for row in own["mood"]]
-    predicted = [answers[row]["mood"]["label"] for row in own["mood"]]
+    gold = [columns["mood"][row] for row in rows_of["mood"]]
+    predicted = [answers[row]["mood"]["label"] for row in rows_of["mood"]]
     assert metrics["mood_accuracy"] == pytest.approx(accuracy_score(gold, predicted))
     spans: list[set[Any]] = [set(), set()]
-    for row in own["slots"]:
+    for row in rows_of["slots"]:
         words, start = data.texts[row].split(), 0
         for word, tag in zip(words, columns["slots"][row], strict=True):
             spans[0] |= {(row, start, start + len(word), tag[2:])} if tag != "O" else set()
@@ -328,17 +328,17 @@ def test_metrics_count_the_texts_with_labels(tokenizer: Any) -> None:
     assert scores.interval is not None and scores.interval[0] <= scores.score <= scores.interval[1]
     for mistake in evaluator.mistakes(None):
         assert data.texts[mistake.index] == mistake.text
-        assert mistake.index in own[mistake.label.partition(": ")[0]]
+        assert mistake.index in rows_of[mistake.label.partition(": ")[0]]
     rows = task.rows(data, tokenizer, 21)
     outputs = predictor.forward(rows.encoded)
     assert rows.score(outputs, "mood_accuracy")[0] == metrics["mood_accuracy"]
     score, right = rows.score(outputs, "mean_of_heads")
     assert score == metrics["mean_of_heads"] and right is not None and len(right) == 31
     # The loss of the dev split: cross-entropy by hand.
-    logits = log_softmax(outputs["mood_logits"][own["mood"]], axis=1)
+    logits = log_softmax(outputs["mood_logits"][rows_of["mood"]], axis=1)
     mood = -np.mean([logits[index, ("high", "low").index(label)] for index, label in enumerate(gold)])
     tags = log_softmax(outputs["slots_token_logits"][rows.decided["slots_token_logits"]], axis=1)
-    labels = [tiny_heads.TAGS.index(tag) for row in own["slots"] for tag in columns["slots"][row]]
+    labels = [tiny_heads.TAGS.index(tag) for row in rows_of["slots"] for tag in columns["slots"][row]]
     slots = -np.mean(tags[np.arange(len(labels)), labels])
     encoded = task.encode(data, tokenizer, 21)
     assert mean_loss(task, encoded, outputs, 7) == pytest.approx(mood + slots, rel=1e-5)

@@ -118,8 +118,8 @@ def test_files_of_heads_from_the_command_line(start: Path, tmp_path: Path, capsy
     }
     heads = ["--heads=mood:classification,slots:token_classification", "--label-column=slots=tags"]
     flags = ["--epochs=1", "--max-length=21", "--head-start=random"]
-    given = [f"--train-file={values['train']}", f"--dev-file={values['dev']}", *heads, *flags]
-    arguments = ["finetune", f"--model={start}", *given]
+    options = [f"--train-file={values['train']}", f"--dev-file={values['dev']}", *heads, *flags]
+    arguments = ["finetune", f"--model={start}", *options]
     assert cli.main([*arguments, f"--output={tmp_path / 'run'}"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["main_metric"] == "mean_of_heads"
