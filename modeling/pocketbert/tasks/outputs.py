@@ -115,6 +115,7 @@ def has_label(labels: tf.Tensor) -> tf.Tensor:
     Args:
       labels: classes, int [B]; 0 or 1 for each label, int [B, labels]; or scores, float [B].
     """
+    labels = tf.convert_to_tensor(labels)
     first = labels if labels.shape.rank == 1 else labels[:, 0]
     return first >= 0 if first.dtype.is_integer else tf.logical_not(tf.math.is_nan(first))
 
