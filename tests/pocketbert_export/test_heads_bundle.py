@@ -168,7 +168,9 @@ def test_gate_and_scores_of_partial_labels(run: Path, tmp_path: Path, capsys: py
     head = wrong.heads["several"].parts["slots"].output_projection
     head.kernel.assign(head.kernel.numpy()[:, [0, 3, 4, 1, 2]])
     head.bias.assign(head.bias.numpy()[[0, 3, 4, 1, 2]])
-    failed = failures(tmp_path / "bundle", wrong, both)
+    wrong.save_pretrained(tmp_path / "wrong")
+    bundle = export(tmp_path / "wrong", tmp_path / "other", recipe="float32", lengths=(21,))
+    failed = failures(bundle.directory, pb.from_pretrained(run), both)
     assert {"labels: slots", "metric"} <= failed and "labels: mood" not in failed
 
 

@@ -48,8 +48,6 @@ def test_each_head_learns_from_its_own_table(start: Path, tmp_path: Path) -> Non
     assert answer["mood"]["label"] == "high"
     assert [(span["text"], span["label"]) for span in answer["slots"]["spans"]] == [("superb", "PRAISE")]
     assert len(examples.train) == 2 * 90 - 7 and len(examples.train.parts["mood"]) == 90  # type: ignore[attr-defined]
-    report = (tmp_path / "run/report.html").read_text("utf-8")
-    assert "mean_of_heads" in report
 
 
 def test_batches_without_its_labels_leave_a_head(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +56,9 @@ def test_batches_without_its_labels_leave_a_head(start: Path, tmp_path: Path, mo
     examples = pb.data.heads(columns, tiny_heads.KINDS, dev=tiny_heads.table(9, 5))
     tokenizer = pb.from_pretrained(start).tokenizer
     model = pb.from_preset(tiny_finetuning.CONFIG.replace(pooler="none"), examples.task, tokenizer, seed=3)
+    random = np.random.default_rng(6)
+    for variable in model.weights_by_path().values():
+        variable.assign(random.normal(0, 0.1, variable.shape))
     model.save_pretrained(tmp_path / "both")
     # Texts with moods alone, in each step of the epoch.
     batches = [np.arange(first, first + 5) for first in (0, 5, 10, 11)]
