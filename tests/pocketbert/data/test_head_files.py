@@ -126,12 +126,12 @@ def test_split_without_texts_of_a_head_is_refused() -> None:
         pb.data.heads([*rows, {"text": "to york", "slots": "O B-city"}], KINDS)
 
 
-INTENTS = [
+INTENTS: list[dict[str, Any]] = [
     {"text": "fly to york", "intent": "book"},
     {"text": "cancel it", "intent": "cancel"},
     {"text": "stop", "intent": "cancel"},
 ]
-SLOTS = [
+SLOTS: list[dict[str, Any]] = [
     {"text": "to oslo", "tags": "O B-city"},
     {"text": "fly to york", "tags": "O O B-city"},
     {"text": "book a car", "tags": [[7, 10, "thing"]]},
