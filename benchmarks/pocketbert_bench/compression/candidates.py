@@ -72,17 +72,20 @@ def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
             whole = costs[inputs.recipe].predict(smallest, inputs.shares)
             if whole.size_mb <= limits.max_mb or _latency_decides(inputs, costs):
                 break
-        costs[setting.recipe] = earlier.get(setting.recipe) or fitted_model(
+        others = _other_lengths(inputs, setting)
+        # The memory of a length is unknown in a run without a limit of the memory.
+        fitting = {name: model for name, model in earlier.items() if model.length_memory or not others}
+        costs[setting.recipe] = fitting.get(setting.recipe) or fitted_model(
             teacher,
             setting,
             small_embedding=inputs.small_embedding,
             device=inputs.device,
-            other_lengths=_other_lengths(inputs, setting),
+            other_lengths=others,
         )
         for student in inputs.students:
             name = _student_costs(setting.recipe, student)
-            costs[name] = earlier.get(name) or measured_model(
-                student.architecture, setting, device=inputs.device, other_lengths=_other_lengths(inputs, setting)
+            costs[name] = fitting.get(name) or measured_model(
+                student.architecture, setting, device=inputs.device, other_lengths=others
             )
         if limits.max_memory_mb is not None and not any(costs[setting.recipe].memory):
             raise UserError(

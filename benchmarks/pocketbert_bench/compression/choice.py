@@ -365,7 +365,8 @@ class Choice:
         """Model directory of a candidate's file, which may have a trimmed vocabulary."""
         if not candidate.trimmed:
             return rungs.model(candidate)
-        path = self._folder / EXPORTS_FOLDER / f"{candidate.name},trimmed"
+        # As exports: the weights of another rung are others.
+        path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={rungs.best_rung(candidate)},trimmed"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             write_trimmed_model(rungs.model(candidate), self._inputs.kept_tokens, path)

@@ -89,11 +89,14 @@ class BundleMeasurements:
     def of(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:
         """The costs of a bundle, which an earlier attempt may have measured.
 
-        Other programs only add time, so the fastest measurement counts.
+        Other programs only add time, so the fastest measurement counts. Limits choose recipe, vocabulary and lengths of
+        a file, so a run with others may have measured another file of this candidate; its size tells them apart.
         """
         measured = read_measured(self._folder)
-        if name in measured:
+        if name in measured and measured[name].size_mb == size_mb(bundle):
             return measured[name]
+        if name in measured:
+            log_info(f"{name}: the kept costs are those of another file, so it is measured")
         began, limits = time.monotonic(), self._limits
         costs = self._measure(f"{name}-0", bundle, teacher)
         for number in range(1, _MOST_MEASURED):
@@ -163,10 +166,15 @@ def measure(
     return Measured(
         latency_ms=(median, low, high),
         teacher_ms=teacher_ms,
-        size_mb=(bundle.directory / MODEL_FILE).stat().st_size / 1e6,
+        size_mb=size_mb(bundle),
         memory_mb=memory / 1e6,
         runtime=runtime,
     )
+
+
+def size_mb(bundle: Bundle) -> float:
+    """Size of a bundle's file, in MB of 10⁶ bytes."""
+    return (bundle.directory / MODEL_FILE).stat().st_size / 1e6
 
 
 def round_ratio(first: Measurement, second: Measurement) -> float:
