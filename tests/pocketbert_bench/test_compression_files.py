@@ -6,19 +6,31 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import tiny_finetuning
+from tiny_finetuning import BAD, GOOD, NEUTRAL
 
 import pocketbert as pb
+from pocketbert.checkpoints.directory import read_directory
 from pocketbert.cli import main
 from pocketbert_bench.compression import candidates, choice, final_scores, run
-from pocketbert_bench.compression.costs import CostModel, LengthModel
+from pocketbert_bench.compression.costs import CostModel, LengthModel, write_costs
 from pocketbert_bench.compression.inputs import check
-from pocketbert_bench.compression.measurements import Measured
+from pocketbert_bench.compression.measurements import (
+    COSTS_FILE,
+    BundleMeasurements,
+    Measured,
+    read_measured,
+    write_measured,
+)
+from pocketbert_bench.network_latency import Host
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
+from pocketbert_export.verification.verify import GateFailed
 
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
 EMBEDDING_MB = TEACHER.vocab_size * TEACHER.hidden_size / 1e6
@@ -32,6 +44,11 @@ def model_of(size: float) -> CostModel:
 
 def measured(bundle: Bundle, *_: Any, **__: Any) -> Measured:
     return Measured(latency_ms=(1.0, 0.99, 1.01), teacher_ms=2.0, size_mb=0.0, memory_mb=9.0)
+
+
+class Refused(GateFailed):
+    def __init__(self) -> None:
+        Exception.__init__(self, "the outputs differ")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +105,79 @@ def test_trimmed_vocabularies_have_the_tokens_of_the_training_texts(
     assert words <= {*tokens}
     assert not [token for token in tokens if token.startswith("filler")]
     assert main(["verify", str(tmp_path / "out" / "bundle"), f"--model={tmp_path / 'out' / 'model'}"]) == 0
+
+
+def test_trimmed_vocabularies_know_no_dev_and_final_texts(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = tiny_finetuning.examples(300, seed=1)
+    count = TEACHER.vocab_size - len([*tiny_finetuning.SPECIAL, *GOOD, *BAD, *NEUTRAL])
+    texts = [f"{text} filler{number % count}" for number, text in enumerate(rows.texts)]
+    # Each of these words stands in one text.
+    texts[count:] = rows.texts[count:]
+    tiny_finetuning.write_table(tmp_path / "train.csv", dataclasses.replace(rows, texts=texts))
+    limits = pb.Constraints(max_mb=1, length=16)
+    checked = check(inputs / "teacher", pb.data.table(tmp_path / "train.csv"), constraints=limits, trials=1)
+    tokens = [*pb.from_pretrained(inputs / "teacher").tokenizer.vocabulary.tokens()]  # type: ignore[union-attr]
+    kept = {tokens[number] for number in checked.kept_tokens if tokens[number].startswith("filler")}
+    training = " ".join(checked.splits.data.train.texts).split()
+    assert kept == {word for word in training if word.startswith("filler")} and 0 < len(kept) < count
+
+
+def test_refused_trimmed_weights_leave_those_of_another_rung(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real, trimmed = choice.export, list[dict[str, Any]]()
+
+    def export(model: Path, path: Path, **options: Any) -> Bundle:
+        if path.parent.name == "exports":
+            trimmed.append({name: np.array(array) for name, array in read_directory(model).tensors.items()})
+            if len(trimmed) == 1:
+                raise Refused
+        return real(model, path, **options)
+
+    monkeypatch.setattr(choice, "export", export)
+    costs = {"dynamic_wi8": model_of(1.0), "dynamic_wi4": model_of(0.5)}
+    assert compress(costs, f"--max-mb={0.9 * EMBEDDING_MB}", "--trials=1") == 0
+    (row,) = leaderboard(tmp_path)
+    assert row["trimmed_vocabulary"] and len(trimmed) == 2
+    refused, accepted = trimmed
+    assert any(not np.array_equal(refused[name], accepted[name]) for name in accepted)
+    written = read_directory(tmp_path / "out" / "model").tensors
+    assert all(np.array_equal(written[name], accepted[name]) for name in accepted)
+
+
+def test_costs_of_another_file_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    new = Measured(latency_ms=(3.0, 2.9, 3.1), teacher_ms=7.0, size_mb=0.0037, memory_mb=11.0)
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", lambda *_, **__: new)
+    (tmp_path / MODEL_FILE).write_bytes(bytes(3700))
+    bundle: Any = SimpleNamespace(directory=tmp_path, lengths=(16,))
+    limits = pb.Constraints(max_mb=0.004)
+    options: dict[str, Any] = {"device": Host(), "minutes": None, "teacher_ms": 7.0}
+    for size_mb in (0.0041, 0.0037):
+        earlier = dataclasses.replace(new, latency_ms=(5.0, 4.9, 5.1), size_mb=size_mb)
+        write_measured({"candidate": earlier}, tmp_path)
+        measurements = BundleMeasurements(tmp_path, {16: 1.0}, limits, **options)
+        # Another limit of the size gives the candidate another recipe, and so another file.
+        expected = earlier if size_mb == 0.0037 else new
+        assert measurements.of("candidate", bundle, bundle) == expected
+        assert read_measured(tmp_path) == {"candidate": expected}
+
+
+def test_memory_of_lengths_is_measured_if_an_earlier_run_has_none(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole = dataclasses.replace(model_of(1.0), length_memory=[2.0, 0.0])
+    monkeypatch.setattr(candidates, "fitted_model", lambda *_, **__: whole)
+    limits = pb.Constraints(max_memory_mb=99, length=29)
+    checked = check(inputs / "teacher", pb.data.table(inputs / "train.csv"), constraints=limits, trials=1)
+    checked = dataclasses.replace(checked, measurements=tmp_path)
+    for earlier, expected in (
+        (model_of(3.0), whole),
+        (dataclasses.replace(model_of(3.0), length_memory=[5.0, 0.0]),) * 2,
+    ):
+        write_costs({"dynamic_wi8": earlier}, tmp_path / COSTS_FILE)
+        assert candidates.measured_costs(checked) == {"dynamic_wi8": expected}
 
 
 def test_mixed_files_are_as_large_as_the_limit_allows(compress: Callable[..., int], tmp_path: Path) -> None:

@@ -311,8 +311,11 @@ def check(
         ],
         recipes=[DEFAULT_RECIPE, MIXED_RECIPE] if recipe == MIXED_RECIPE else measured,
         students=_students(students, described, max(shares)),
-        kept_tokens=() if constraints.max_mb is None or device.name else _kept_tokens(directory, described, data),
-        text=None if text is None else text_data(text),
+        # Not those of dev and final texts: new texts have unknown words, too.
+        kept_tokens=()
+        if constraints.max_mb is None or device.name
+        else _kept_tokens(directory, described, splits.data),
+        text=None if text is None else text_data(Path(text).absolute()),
         minutes=minutes,
         trials=trials,
         measurements=None if measurements is None else Path(measurements),
