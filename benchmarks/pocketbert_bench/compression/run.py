@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.examples import evenly
+from pocketbert.data.examples import evenly_of_classes
 from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import TrainingFailed, UserError
@@ -383,9 +383,7 @@ def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
     if len(data.dev) <= most:
         return inputs
     log_info(f"the time is short: the choice reads {most:,} of {len(data.dev):,} dev examples")
-    few, compared = (
-        data.dev.select(evenly(len(data.dev), count)) for count in (most, min(len(data.dev), _COMPARED * most))
-    )
+    few, compared = (data.dev.select(evenly_of_classes(data.dev, count)) for count in (most, _COMPARED * most))
     splits = dataclasses.replace(inputs.splits, data=dataclasses.replace(data, dev=few))
     return dataclasses.replace(inputs, splits=splits, compared=compared)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from pocketbert.data.examples import evenly
+from pocketbert.data.examples import evenly, evenly_of_classes
 from pocketbert.data.task_data import TaskData
 
 BATCH = 32
@@ -32,7 +32,7 @@ def part_of(data: TaskData, epochs: float) -> TaskData:
     if epochs >= 1:
         return data
     count = math.ceil(epochs * len(data.train))
-    return dataclasses.replace(data, train=data.train.select(evenly(len(data.train), count)))
+    return dataclasses.replace(data, train=data.train.select(evenly_of_classes(data.train, count)))
 
 
 def trial_examples(data: TaskData, epochs: float, *, unlabelled: bool) -> tuple[TaskData, int]:
@@ -52,7 +52,7 @@ def trial_examples(data: TaskData, epochs: float, *, unlabelled: bool) -> tuple[
     seen = math.ceil(epochs * len(data.train))
     labelled = min(len(data.train), math.ceil(seen / 2))
     others = max(min(len(data.unlabelled), seen - labelled), 1)
-    train = data.train.select(evenly(len(data.train), labelled))
+    train = data.train.select(evenly_of_classes(data.train, labelled))
     texts = data.unlabelled.select(evenly(len(data.unlabelled), others))
     return dataclasses.replace(data, train=train, unlabelled=texts), max(round(seen / (labelled + others)), 1)
 

@@ -218,3 +218,12 @@ def evenly(count: int, most: int) -> np.ndarray:
     """Up to `most` indices below `count`, ascending and evenly spaced."""
     taken = min(count, most)
     return np.arange(taken) * count // taken
+
+
+def evenly_of_classes(data: LabelledData, most: int) -> np.ndarray:
+    """Up to `most` indices of examples, ascending, with about the same share of each class.
+
+    Evenly spaced indices of a file whose classes take turns could all have the same class.
+    """
+    order = np.arange(len(data)) if data.classes is None else np.argsort(data.classes, kind="stable")
+    return np.sort(order[evenly(len(data), most)])

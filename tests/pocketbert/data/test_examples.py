@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pocketbert.data.examples import Examples
+from pocketbert.data.examples import Examples, evenly, evenly_of_classes
 
 
 def _examples(**changes: object) -> Examples:
@@ -42,3 +42,17 @@ def test_select_keeps_the_parts_aligned() -> None:
 def test_misaligned_parts_are_refused(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _examples(**changes)
+
+
+def test_even_parts_have_the_shares_of_the_classes() -> None:
+    labels = np.tile(np.array([0, 1, 0, 2, 0, 1], np.int32), 17)
+    count = len(labels)
+    rows = Examples([""] * count, None, labels, [str(index) for index in range(count)], "here")
+    for most in (count // 6, count // 2, 50, count, 500):
+        chosen = evenly_of_classes(rows, most)
+        assert len(chosen) == len({*chosen.tolist()}) == min(most, count) and (np.diff(chosen) > 0).all()
+        shares = np.bincount(labels[chosen]) - min(most, count) * np.array([3, 2, 1]) / 6
+        assert np.abs(shares).max() <= 1
+    # Without classes, they are evenly spaced.
+    scores = Examples([""] * count, None, labels.astype(np.float32), rows.ids, "here")
+    assert np.array_equal(evenly_of_classes(scores, 31), evenly(count, 31))
