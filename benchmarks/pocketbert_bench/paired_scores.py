@@ -118,13 +118,25 @@ class PairedScores:
 
 
 def check_classes(data: LabelledData) -> None:
-    """Raises a `UserError` if no class has enough examples for a limit of its loss."""
-    largest = 0 if data.classes is None else int(max(np.bincount(data.classes), default=0))
+    """Raises a `UserError` if examples have no single class, or no class has enough of them for a limit of its loss."""
+    if data.classes is None:
+        raise UserError(
+            f"{argument('max_class_points_lost')} is for {data.unit} with one class each; received {data.source}; "
+            "leave it out"
+        )
+    largest = int(max(np.bincount(data.classes), default=0))
     if largest < LEAST_EXAMPLES:
         raise UserError(
             f"{argument('max_class_points_lost')} needs at least {LEAST_EXAMPLES} dev examples of a class; received at "
             f"most {largest}; pass more examples, or leave it out"
         )
+
+
+def small_classes(data: LabelledData, labels: Sequence[str]) -> list[str]:
+    """The classes with fewer examples than a limit of their loss needs; see `check_classes`."""
+    assert data.classes is not None
+    counts = np.bincount(data.classes, minlength=len(labels))
+    return [label for label, count in zip(labels, counts, strict=True) if count < LEAST_EXAMPLES]
 
 
 def slice_values(slices: Mapping[str, Mapping[str, str]], data: LabelledData) -> dict[str, list[str]]:

@@ -320,3 +320,9 @@ def test_cut_texts_are_counted_once(pair: tuple[Model, Model], labelled: Example
     assert capsys.readouterr().err.count(line) == 1
     pb.compare(*pair, labelled)
     assert "are cut" not in capsys.readouterr().err
+def test_a_limit_of_a_class_is_for_one_class_each() -> None:
+    several = Examples(["a"] * 90, None, np.ones((90, 2), np.int32), [str(index) for index in range(90)], "tags.csv")
+    with pytest.raises(UserError, match="is for texts with one class each; received tags.csv; leave it out"):
+        paired_scores.check_classes(several)
+
+

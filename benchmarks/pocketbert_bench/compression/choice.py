@@ -25,7 +25,7 @@ from pocketbert_bench import machine
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
-from pocketbert_bench.compression.final_scores import final_scores
+from pocketbert_bench.compression.final_scores import class_notes, final_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.lengths import padded_shares
@@ -33,7 +33,7 @@ from pocketbert_bench.compression.measurements import BundleMeasurements, Measur
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_bench.compression.sources import soft_label_note
-from pocketbert_bench.paired_scores import CLASS_COLUMN, PairedScores, PartLoss, paired_loss, remembering
+from pocketbert_bench.paired_scores import PairedScores, PartLoss, in_words, paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
@@ -159,11 +159,8 @@ class Choice:
         scores, loss, parts, small = (
             (*pooled(folds), [], "") if folds else final_scores(self._inputs, bundle, self._teacher)
         )
-        most = self._inputs.constraints.max_class_points_lost
-        losses = [part for part in parts if part.column == CLASS_COLUMN]
-        beyond = [f"on the final split, {part}" for part in losses if most is not None and part.points > most]
-        notes = [*beyond, self._reason(winner.candidate), measured.doubt, self._teacher_remark, small, *scores.warnings]
-        notes.append(soft_label_note(self._inputs.splits.data))
+        notes = [*class_notes(self._inputs, parts), self._reason(winner.candidate), measured.doubt]
+        notes += [self._teacher_remark, small, *scores.warnings, soft_label_note(self._inputs.splits.data)]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),

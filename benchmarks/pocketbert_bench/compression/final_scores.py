@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.outcome_notes import simple_methods
+from pocketbert_bench.compression.constraints import ROUNDING
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.paired_scores import LEAST_EXAMPLES, PairedScores, PartLoss, remembering, slice_values
+from pocketbert_bench.paired_scores import (
+    CLASS_COLUMN,
+    LEAST_EXAMPLES,
+    PairedScores,
+    PartLoss,
+    remembering,
+    slice_values,
+    small_classes,
+)
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
+
+# Classes in a remark.
+_SHOWN = 5
 
 
 def final_scores(inputs: Inputs, bundle: Bundle, teacher: Bundle) -> tuple[Scores, Loss, list[PartLoss], str]:
@@ -38,3 +51,24 @@ def final_scores(inputs: Inputs, bundle: Bundle, teacher: Bundle) -> tuple[Score
     parts, small = paired.parts(slice_values(inputs.slices, examples.scored))
     remark = f"classes and slices with fewer than {LEAST_EXAMPLES} final examples, which have no row: {small}"
     return scores, paired.loss(), parts, remark if small else ""
+
+
+def class_notes(inputs: Inputs, parts: Sequence[PartLoss]) -> list[str]:
+    """Remarks on the limit of a class: classes beyond it on the final split, and those without enough dev examples.
+
+    Args:
+      inputs: the input of the compression, with the dev examples that choose.
+      parts: losses on the final split.
+    """
+    most, data = inputs.constraints.max_class_points_lost, inputs.splits.data
+    if most is None:
+        return []
+    losses = [part for part in parts if part.column == CLASS_COLUMN]
+    notes = [f"on the final split, {part}" for part in losses if part.points > most + ROUNDING]
+    if small := small_classes(data.dev, data.task.labels):
+        more = f" and {len(small) - _SHOWN} others" if len(small) > _SHOWN else ""
+        notes.append(
+            f"the choice did not check the points that {', '.join(small[:_SHOWN])}{more} may lose, since fewer than "
+            f"{LEAST_EXAMPLES} dev examples have the label"
+        )
+    return notes
