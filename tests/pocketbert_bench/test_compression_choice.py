@@ -54,7 +54,10 @@ def result(folder: Path) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize(("loss", "chosen"), [(Loss(0.5, (-1.0, 2.0)), "fast"), (Loss(3.0, (1.0, 5.0)), "best")])
+@pytest.mark.parametrize(
+    ("loss", "chosen"),
+    [(Loss(0.5, (-1.0, 2.0)), "fast"), (Loss(-0.5, (-2.0, 1.0)), "fast"), (Loss(3.0, (1.0, 5.0)), "best")],
+)
 def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
     loss: Loss, chosen: str, compress_untrained: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -73,6 +76,8 @@ def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
     assert [row for row in rows if row["chosen"]] == [expected]
     notes = [note for note in result(tmp_path)["notes"] if "do not tell" in note]
     assert len(notes) == (chosen == "fast" and expected is not rows[0])
+    words = "loses 0.5 points (-1.0 to 2.0)" if loss.points > 0 else "gains 0.5 points (-1.0 to 2.0)"
+    assert all(f": it {words}, with its 95 % interval; so the faster one is chosen" in note for note in notes)
 
 
 def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs: Path, tmp_path: Path) -> None:
@@ -146,7 +151,7 @@ def test_the_winner_of_another_run_is_made_again(
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pocketbert compress: ")]
     assert f"the nearest, {winner['structure']}, has about" in errors[0]
     assert "must be a finished run of pocketbert compress; it has no leaderboard.json" in errors[1]
-    assert "received layers=9,heads=5,neurons=41,finetune; pass" in errors[2]
+    assert "received layers=9,heads=5,neurons=41,finetune; pass" in errors[2] and "--unlabelled-file" in errors[2]
 
 
 def test_the_fastest_within_the_points(compress_untrained: Callable[..., int], tmp_path: Path) -> None:
@@ -389,6 +394,9 @@ def test_few_examples_are_scored_in_folds(
     assert content["metrics"] == {"accuracy": pytest.approx(np.mean([fold["student"] for fold in folds]))}
     assert "150 examples in 3 folds that your model may know" in content["sentence"]
     assert (tmp_path / "out" / "bundle" / "model.tflite").exists()
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "The scores above are means over 3 folds" in page and "Means over the folds" in page
+    assert "come from the final split" not in page and "on the final split</h" not in page
     # More trials continue after the folds, which keep their scores.
     assert compress("--trials=2", *options[1:], table="few") == 0
     assert len(scored) == 3 and result(tmp_path)["metrics"] == content["metrics"]

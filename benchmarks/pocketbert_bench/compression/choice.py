@@ -222,11 +222,12 @@ class Choice:
         teacher = "the teacher" if inputs.folds else "the teacher's bundle"
         side = "below" if loss.points >= 0 else "above"
         low, high = scores.interval or (scores.score, scores.score)
+        ratio = measured.teacher_ms / measured.latency_ms[0]
         sentence = (
             f"{measured.latency_ms[0]:.2f} ms {inputs.where}, {measured.size_mb:.1f} MB, "
             f"{scores.main_metric} {100 * scores.score:.1f} ± {50 * (high - low):.1f} on {scores.examples} {unread}, "
             f"{abs(loss.points):.1f} points {side} {teacher}, "
-            f"{measured.teacher_ms / measured.latency_ms[0]:.1f} times faster"
+            + (f"{ratio:.1f} times faster" if ratio >= 1 else f"{1 / ratio:.1f} times slower")
         )
         if now := self._measurements.misses_only_now(measured):
             sentence = f"{now}: {sentence}"
@@ -270,8 +271,7 @@ class Choice:
             return False
         self._equals[second.name] = (
             f"{len(examples)} dev examples do not tell this candidate from {first.name}, which is slower: "
-            f"it loses {loss.points:.1f} points, with a 95 % interval of {loss.interval[0]:.1f} to "
-            f"{loss.interval[1]:.1f}; so the faster one is chosen"
+            f"it {in_words(loss.points, loss.interval)}, with its 95 % interval; so the faster one is chosen"
         )
         return True
 

@@ -87,13 +87,18 @@ def pooled(folds: Sequence[FoldScores]) -> tuple[Scores, Loss]:
         metrics={metric: student},
         baseline=None,
         examples=sum(fold.examples for fold in folds),
-        interval=_interval([fold.student for fold in folds]),
+        interval=_within_scores(_interval([fold.student for fold in folds])),
         baselines=tuple(
             Baseline(name=name, score=statistics.fmean(fold.methods[name] for fold in folds)) for name in names
         ),
         teacher=statistics.fmean(fold.teacher for fold in folds),
     )
     return scores, Loss(statistics.fmean(lost), _interval(lost))
+
+
+def _within_scores(interval: tuple[float, float]) -> tuple[float, float]:
+    """The part of an interval that scores can have."""
+    return max(interval[0], -1.0), min(interval[1], 1.0)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:

@@ -52,7 +52,7 @@ class Measured:
         median, low, high = self.latency_ms
         if high - low <= _CERTAIN * median:
             return ""
-        return f"the machine is busy: latencies lie between {low:.3g} and {high:.3g} ms, so the limit is not certain"
+        return f"the machine is busy: latencies lie between {low:.3g} and {high:.3g} ms, so the latency is not certain"
 
     @property
     def upper(self) -> Cost:

@@ -10,23 +10,22 @@ from pocketbert.report import render
 from pocketbert.report.outcome import points, view
 from pocketbert.report.scatter import Scatter
 from pocketbert.trials.scores import front
-from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_bench.formats import FILTERS
 from pocketbert_bench.paired_scores import PartLoss
 from pocketbert_export.bundles.bundle import read_verification
 from pocketbert_export.bundles.model_card import CARD_FILE
 
 
-def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle: Path) -> str:
+def page(result: Mapping[str, Any], inputs: Inputs, bundle: Path) -> str:
     """Renders a self-contained HTML page.
 
     Args:
       result: fields of `CompressResult`.
-      constraints: the limits.
-      where: what the latency is measured on, in words.
+      inputs: the input of the compression.
       bundle: the bundle, whose checks and model card the page shows.
     """
-    rows, metric = result["leaderboard"], result["main_metric"]
+    rows, metric, constraints = result["leaderboard"], result["main_metric"], inputs.constraints
     (winner,) = [row for row in rows if row["chosen"]]
     low, high = result["interval"]
     lost, least, most = result["points_lost"]
@@ -48,7 +47,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle
             (f"{lost:.1f}", name, f"against your model; 95 % interval {least:.1f} to {most:.1f}"),
             (
                 f"{milliseconds:.2f} ms",
-                f"{where}, {constraints.threads} thread",
+                f"{inputs.where}, {constraints.threads} thread{'s' if constraints.threads > 1 else ''}",
                 f"95 % interval {fastest:.2f} to {slowest:.2f}; your model {result['teacher_latency_ms']:.2f}",
             ),
             (
@@ -59,6 +58,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle
             (f"{sum(check['passed'] for check in checks)} of {len(checks)}", "checks passed", "verification gate"),
         ],
         limits=constraints.text,
+        folds=len(inputs.folds),
         parts=parts,
         class_rows=[
             [
@@ -70,7 +70,7 @@ def page(result: Mapping[str, Any], constraints: Constraints, where: str, bundle
         ],
         verification={bundle.name: verification},
         cards={bundle.name: (bundle / CARD_FILE).read_text(encoding="utf-8")},
-        final=view("The bundle on the final split", result["outcome"]),
+        final=view("Means over the folds" if inputs.folds else "The bundle on the final split", result["outcome"]),
         notes=[note for note in result["notes"] if note not in result["outcome"]["warnings"]],
         others=_others(result),
         metric=metric,

@@ -288,7 +288,7 @@ class _Compression:
             if folds and clock.recorded["budget of the folds"] != inputs.amount:
                 result["notes"].append("the scores of the folds are those of a smaller budget")
             write_json(aside / LEADERBOARD_FILE, result["leaderboard"])
-            write_text(aside / REPORT_FILE, page(result, inputs.constraints, inputs.where, aside / BUNDLE_FOLDER))
+            write_text(aside / REPORT_FILE, page(result, inputs, aside / BUNDLE_FOLDER))
             write_json(aside / RESULT_FILE, result)
         publish(folder, _TEMPORARY)
         return result
