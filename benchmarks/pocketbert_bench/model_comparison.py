@@ -13,6 +13,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.heads_config import described_heads, same_heads
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.model import Model
 from pocketbert.notation import argument
@@ -85,7 +86,8 @@ class ModelComparison:
             lines.append(f"{self.newly_wrong:,} answers become wrong, and {self.newly_right:,} right")
         if self.latency_ms is not None:
             before, after = self.latency_ms
-            lines.append(f"{before:.2f} and {after:.2f} ms at {self.length} tokens: {before / after:.2f} times faster")
+            ratio = f"{before / after:.2f} times faster" if before >= after else f"{after / before:.2f} times slower"
+            lines.append(f"{before:.2f} and {after:.2f} ms at {self.length} tokens: {ratio}")
         lines.append(f"{self.size_mb[0]:.1f} and {self.size_mb[1]:.1f} MB")
         lines += map(str, self.parts[1:])
         if self.small_parts:
@@ -170,6 +172,11 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
     configs = [with_label_names(network.task.config, labels) for network in (first, second)]
     if configs[0].kind != configs[1].kind:
         raise UserError(f"both networks must have the same task; received {configs[0].kind} and {configs[1].kind}")
+    if not same_heads(*configs):
+        raise UserError(
+            "both networks must have the same heads, with labels in the same order; received "
+            f"{' and '.join(map(described_heads, configs))}"
+        )
     order = label_positions(configs[0].labels, configs[1].labels)
     if order is None:
         remedy = (
@@ -201,6 +208,9 @@ def _checked_examples(
     """The examples with labels in the order of the networks."""
     examples = examples_for(task.config, data)
     assert examples is not None
+    task.check_data(examples)
+    if not examples.labelled:
+        raise UserError(f"compare needs {examples.missing_labels}; pass labelled examples")
     accepted = task.selection_metrics(examples)
     if metric is not None and metric not in accepted:
         raise UserError(

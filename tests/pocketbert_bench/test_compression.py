@@ -339,6 +339,8 @@ def test_measurements_of_an_earlier_run_give_the_same_winner(
         assert main([*command[:-1], *options, f"--output={tmp_path / 'other'}"]) == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "other").exists()
+    assert main([*command[:-1], "--overwrite", f"--output={finished[1]}"]) == 2
+    assert "an input must not be in the output" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_ctrl_c_exports_the_best_candidate_so_far(

@@ -14,6 +14,7 @@ import pytest
 import scipy.stats
 import tiny
 import tiny_finetuning
+import tiny_heads
 from sklearn.metrics import f1_score
 
 import pocketbert as pb
@@ -23,7 +24,7 @@ from pocketbert.data.readers.tables import column_values
 from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert_bench import paired_scores
+from pocketbert_bench import model_comparison, paired_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
 
 LABELS = ("bad", "fair", "good")
@@ -187,6 +188,38 @@ def test_the_command_prints_the_comparison(
     assert ("at most 1.5 points may be lost" in output.err) == bool(code)
 
 
+@pytest.mark.parametrize(("lost", "code"), [(100 * (0.9 - 0.89), 0), (1.001, 1)])
+def test_a_loss_of_exactly_the_limit_is_allowed(
+    folders: list[str], table: Path, monkeypatch: pytest.MonkeyPatch, lost: float, code: int
+) -> None:
+    assert lost > 1
+    compared = dataclasses.replace(pb.compare(*folders, pb.data.table(table), latency=False), points_lost=lost)
+    monkeypatch.setattr(model_comparison, "compare", lambda *_, **__: compared)
+    assert cli.main(["compare", *folders, f"--file={table}", "--max-points-lost=1"]) == code
+
+
+def test_a_slower_network_is_called_slower(folders: list[str], table: Path) -> None:
+    compared = pb.compare(*folders, pb.data.table(table), latency=False)
+    lines = [str(dataclasses.replace(compared, latency_ms=ms, length=16)) for ms in ((2.0, 5.0), (5.0, 2.0))]
+    assert "2.00 and 5.00 ms at 16 tokens: 2.50 times slower\n" in lines[0]
+    assert "5.00 and 2.00 ms at 16 tokens: 2.50 times faster\n" in lines[1]
+
+
+def test_several_heads_have_labels_in_one_order(tokenizer: Any) -> None:
+    config = tiny.BERT.replace(num_layers=1, vocab_size=tokenizer.vocab_size)
+    task = tiny_heads.task()
+    mood, slots = task.tasks or ()
+    turned = dataclasses.replace(task, tasks=(dataclasses.replace(mood, labels=mood.labels[::-1]), slots))
+    models = [pb.from_preset(config, [one], tokenizer, seed=3) for one in (task, turned)]
+    with pytest.raises(UserError, match="the same heads, with labels in the same order; received mood .*: high, low"):
+        pb.compare(*models, tiny_heads.data().dev, latency=False)
+
+
+def test_examples_without_labels_are_named(pair: tuple[Model, Model], labelled: Examples) -> None:
+    with pytest.raises(UserError, match="^compare needs labels; here has none; pass labelled examples"):
+        pb.compare(*pair, dataclasses.replace(labelled, labels=None))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -297,6 +330,12 @@ def test_a_limit_of_a_class_needs_examples(labelled: Examples) -> None:
         )
 
 
+def test_a_limit_of_a_class_is_for_one_class_each() -> None:
+    several = Examples(["a"] * 90, None, np.ones((90, 2), np.int32), [str(index) for index in range(90)], "tags.csv")
+    with pytest.raises(UserError, match="is for texts with one class each; received tags.csv; leave it out"):
+        paired_scores.check_classes(several)
+
+
 def test_intervals_over_folds_are_those_of_a_t_test() -> None:
     students, teachers = [0.71, 0.8, 0.62, 0.77], [0.75, 0.79, 0.7, 0.83]
     folds = [
@@ -309,6 +348,10 @@ def test_intervals_over_folds_are_those_of_a_t_test() -> None:
     expected = scipy.stats.ttest_rel(teachers, students).confidence_interval()
     assert loss.interval == pytest.approx((100 * expected.low, 100 * expected.high))
     assert loss.points == pytest.approx(100 * (np.mean(teachers) - np.mean(students)))
+    # No score is above 1.
+    folds = [dataclasses.replace(fold, student=fold.student + 0.2) for fold in folds]
+    assert scipy.stats.ttest_1samp([fold.student for fold in folds], 0).confidence_interval().high > 1
+    assert pooled(folds)[0].interval == (pytest.approx(scores.interval[0] + 0.2), 1.0)
 
 
 def test_cut_texts_are_counted_once(pair: tuple[Model, Model], labelled: Examples, capsys: Any) -> None:
@@ -320,9 +363,3 @@ def test_cut_texts_are_counted_once(pair: tuple[Model, Model], labelled: Example
     assert capsys.readouterr().err.count(line) == 1
     pb.compare(*pair, labelled)
     assert "are cut" not in capsys.readouterr().err
-def test_a_limit_of_a_class_is_for_one_class_each() -> None:
-    several = Examples(["a"] * 90, None, np.ones((90, 2), np.int32), [str(index) for index in range(90)], "tags.csv")
-    with pytest.raises(UserError, match="is for texts with one class each; received tags.csv; leave it out"):
-        paired_scores.check_classes(several)
-
-

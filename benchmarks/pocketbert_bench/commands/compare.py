@@ -74,6 +74,7 @@ def run(options: Options) -> int:
     from pocketbert.progress import log_info
     from pocketbert.tasks.predictor import predicting_task
     from pocketbert.tasks.registry import get_task, supervised_task
+    from pocketbert_bench.compression.constraints import ROUNDING
     from pocketbert_bench.model_comparison import compare
     from pocketbert_bench.paired_scores import slice_values
     from pocketbert_export.bundles.predictors import open_network
@@ -106,7 +107,7 @@ def run(options: Options) -> int:
     names = dict(zip(("first", "second"), chosen.networks, strict=True))
     print(json.dumps({**names, **dataclasses.asdict(compared)}))
     most = chosen.max_points_lost
-    if most is None or compared.points_lost <= most:
+    if most is None or compared.points_lost <= most + ROUNDING:
         return 0
     lost = f"{chosen.networks[1]} loses {compared.points_lost:.2f}"
     log_info(f"pocketbert compare: at most {most:g} points may be lost; {lost}")

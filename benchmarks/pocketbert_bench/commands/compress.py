@@ -110,8 +110,9 @@ def check(options: Options) -> None:
     problems += task_options.unlabelled_problems(chosen.unlabelled_file, chosen.least_confidence)
     if not (chosen.dry_run or options[RunFolderOptions].output):
         problems.append("--output is required; received none")
-    if chosen.test_file and not options[TaskOptions].train_file:
-        problems.append("--test-file must be used with --train-file; received no table")
+    if chosen.test_file and (options[TaskOptions].task or not options[TaskOptions].train_file):
+        received = f"--task={options[TaskOptions].task}" if options[TaskOptions].task else "no table"
+        problems.append(f"--test-file must be used with --train-file alone; received {received}")
     if chosen.soft_label_columns and not options[TaskOptions].train_file:
         problems.append("--soft-label-columns needs --train-file; received it alone")
     if chosen.slice_column and (options[TaskOptions].task or not options[TaskOptions].train_file):

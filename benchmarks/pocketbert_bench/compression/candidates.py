@@ -155,8 +155,9 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
     if not nearest:
         raise UserError(
             f"{argument('like')} must be a run of pocketbert compress, or a name in its leaderboard, with a candidate "
-            f"that this run has, too; received {inputs.like}; pass model, {argument('text')}, {argument('students')} "
-            f"and {argument('max_mb')} of that run, or leave it out"
+            f"that this run has, too; received {inputs.like}; pass model, {argument('text')}, {argument('students')}, "
+            f"{argument('unlabelled_file', python='pb.data.with_unlabelled')} and {argument('max_mb')} of that run, or "
+            "leave it out"
         )
     within = [candidate for excess, candidate in nearest.values() if excess == 0]
     if not within:

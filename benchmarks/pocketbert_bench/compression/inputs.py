@@ -232,6 +232,9 @@ def check(
         problems.append(f"the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     if data.task.tasks:
         problems.append(f"compress is for one head; received {described_heads(data.task)}; use pb.distill")
+    elif not problems:
+        # Not after networks are measured.
+        problems += open_data(data).problems(supervised_kinds())
     if data.augmented is not None:
         problems.append(
             f"compress reads labelled examples and unlabelled texts; received {data.augmented.source}; leave it out, "

@@ -183,8 +183,8 @@ def compress(
         card=card,
         seed=seed,
     )
-    sources = [split.source for split in (data.train, data.dev, data.test) if split is not None]
-    check_inputs(output, (inputs.directory, text, like, *students, *sources))
+    sources = [split.source for split in (data.train, data.dev, data.test, data.unlabelled) if split is not None]
+    check_inputs(output, (inputs.directory, measurements, text, like, *students, *sources))
     compression = _Compression(inputs, workers or InTurn())
     folder, result = run_once(
         output,
@@ -284,7 +284,7 @@ class _Compression:
             result = choice.result(rungs, candidates, folds, commands, aside)
             result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
             of_candidates = sum(row["training_seconds"] for row in result["leaderboard"])
-            result["training_seconds"] = training_seconds(teacher) + of_candidates
+            result["training_seconds"] = training_seconds(inputs, folder) + of_candidates
             if folds and clock.recorded["budget of the folds"] != inputs.amount:
                 result["notes"].append("the scores of the folds are those of a smaller budget")
             write_json(aside / LEADERBOARD_FILE, result["leaderboard"])

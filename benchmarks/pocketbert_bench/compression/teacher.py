@@ -89,9 +89,6 @@ def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None
     return config, read_result(folder / TEACHER_FOLDER / RESULT_FILE)["steps"] >= steps
 
 
-def training_seconds(teacher: Path) -> float:
-    """Duration of a fine-tuning that wrote `teacher`; 0 for another model."""
-    path = teacher.parent / RESULT_FILE
-    if teacher.parent.name != TEACHER_FOLDER or not path.exists():
-        return 0.0
-    return float(read_result(path)["seconds"])
+def training_seconds(inputs: Inputs, folder: Path) -> float:
+    """Duration of the teacher's fine-tuning in `folder`; 0 for a model that was trained elsewhere."""
+    return 0.0 if inputs.is_teacher else float(read_result(folder / TEACHER_FOLDER / RESULT_FILE)["seconds"])

@@ -1,0 +1,111 @@
+"""Options of `pocketbert compress` that reach the result, and what its result says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_finetuning
+from tiny_compression import TEACHER, compress_command, compress_fast, measurements, write_inputs
+
+import pocketbert as pb
+from pocketbert_bench.compression import run
+from pocketbert_bench.compression.inputs import check
+from pocketbert_bench.compression.trial_examples import part_of
+
+WHOLE = f"layers=1-2,heads={TEACHER.num_attention_heads},neurons={TEACHER.intermediate_size},finetune"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_inputs(tmp_path_factory.mktemp("options"))
+
+
+@pytest.fixture
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    compress_fast(inputs, monkeypatch)
+    return compress_command(inputs, tmp_path / "out", monkeypatch)
+
+
+def result(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "out" / "result.json").read_text())
+    return content
+
+
+def test_classes_that_no_limit_checks_are_named(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "_LEAST_DEV", 40)
+    monkeypatch.setattr(run, "_DEV_A_MINUTE", 0)
+    # A bundle of random weights may lose all answers of a class.
+    options = ("--minutes=9", f"--like={WHOLE}", "--max-latency-ms=9", "--threads=2")
+    assert compress(*options, "--max-class-points-lost=0.5") == 0
+    (note,) = [note for note in result(tmp_path)["notes"] if "did not check" in note]
+    assert note == (
+        "the choice did not check the points that low, high may lose, since fewer than 30 dev examples have the label"
+    )
+    assert "at 16 tokens, 2 threads" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_teacher_that_is_faster_makes_no_bundle_faster(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measure = measurements(teacher_slower=0.5)
+    monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measure)
+    assert compress("--trials=1", f"--like={WHOLE}", "--max-latency-ms=9") == 0
+    assert result(tmp_path)["sentence"].endswith(" points below the teacher's bundle, 2.0 times slower")
+
+
+def test_seconds_of_a_teacher_from_elsewhere_do_not_count(
+    compress: Callable[..., int], inputs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(inputs / "teacher", tmp_path / "teacher" / "model")
+    other = {"main_metric": "accuracy", "metrics": {"accuracy": 0.5}, "seconds": 1e6}
+    (tmp_path / "teacher" / "result.json").write_text(json.dumps(other))
+    assert compress(f"--model={tmp_path / 'teacher' / 'model'}", "--trials=1", "--max-latency-ms=9") == 0
+    content = result(tmp_path)
+    assert content["training_seconds"] == sum(row["training_seconds"] for row in content["leaderboard"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--metric=bleu"], "a metric for classification with 2 labels must be one of accuracy, "),
+        (["--task=xnli", "--data=.", "--test-file=few.csv"], "--test-file must be used with --train-file alone"),
+    ],
+)
+def test_options_that_nothing_would_read_are_refused(
+    options: list[str],
+    message: str,
+    compress: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    assert compress("--trials=1", *options) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_of_the_examples_has_every_class(inputs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = tiny_finetuning.examples(420, seed=5)
+    assert rows.labels is not None
+    few = min(np.bincount(rows.labels))
+    # The classes take turns, so every second row has the same one.
+    order = np.stack([np.flatnonzero(rows.labels == label)[:few] for label in (0, 1)], axis=1).ravel()[:200]
+    dev = tiny_finetuning.write_table(tmp_path / "dev.csv", rows.select(order))
+    monkeypatch.setattr(run, "_LEAST_DEV", 100)
+    monkeypatch.setattr(run, "_DEV_A_MINUTE", 0)
+    data, limits = pb.data.table(inputs / "train.csv", dev=dev), pb.Constraints(length=16)
+    checked = check(inputs / "teacher", data, constraints=limits, minutes=9)
+    clock: Any = SimpleNamespace(record=lambda name, value: value())
+    chosen = run._with_few_examples(checked, clock).splits.data.dev
+    assert chosen.classes is not None and np.bincount(chosen.classes).tolist() == [50, 50]
+    part = part_of(dataclasses.replace(checked.splits.data, train=checked.splits.data.dev), 0.5).train
+    assert part.classes is not None and np.bincount(part.classes).tolist() == [50, 50]
