@@ -222,6 +222,34 @@ def test_students_of_other_models_are_trained(
     assert {row["structure"] for row in leaderboard(tmp_path)} == {"student-1=encoder"}
 
 
+def test_texts_and_networks_that_no_candidate_reads_are_named(
+    compress: Callable[..., int], inputs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "plain.txt").write_text("a film with a plot\n\nthe scene of a story\n")
+    (tmp_path / "more.txt").write_text("a film that no one has seen\n")
+    costs = {"dynamic_wi8": model_of(0.0), "dynamic_wi8, student-1=encoder": model_of(0.0)}
+    options = [f"--students={inputs / 'encoder'}", f"--text={tmp_path / 'plain.txt'}", "--trials=1", "--dry-run"]
+    options += [f"--unlabelled-file={tmp_path / 'more.txt'}"]
+    line = "no candidate within the limits reads"
+    assert compress(costs, *options) == 0
+    assert line not in capsys.readouterr().err
+    heads, neurons = TEACHER.num_attention_heads, TEACHER.intermediate_size
+    assert compress(costs, *options, f"--like=layers=1-2,heads={heads},neurons={neurons},finetune") == 0
+    names = f"{inputs / 'encoder'}, {tmp_path / 'plain.txt'}, {tmp_path / 'more.txt'}"
+    assert f"{line} {names}" in capsys.readouterr().err
+
+
+def test_mixed_files_of_other_networks_are_not_trimmed(
+    compress: Callable[..., int], inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipes = [f"dynamic_wi{bits}{name}" for bits in (8, 4) for name in ("", ", student-1=encoder")]
+    costs = dict.fromkeys(recipes, model_of(0.0))
+    options = ["--recipe=mixed", "--max-mb=1", f"--students={inputs / 'encoder'}", "--trials=1", "--dry-run"]
+    assert compress(costs, *options, "--like=student-1=encoder,finetune") == 0
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert row["structure"] == "student-1=encoder" and not row["trimmed_vocabulary"]
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

@@ -18,7 +18,7 @@ from pocketbert_bench.compression.costs import CostModel, fitted_model, measured
 from pocketbert_bench.compression.inputs import DEFAULT_RECIPE, MIXED_RECIPE, SMALL_RECIPE, Inputs, check
 from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.compression.measurements import COSTS_FILE
-from pocketbert_bench.compression.methods import Training, trainings
+from pocketbert_bench.compression.methods import TEXT, Training, trainings
 from pocketbert_bench.compression.structures import OtherStudent, Structure, structures
 from pocketbert_bench.network_latency import Setting
 
@@ -169,12 +169,25 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
             f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
     log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")
+    if unread := _unread(inputs, within):
+        log_info(f"no candidate within the limits reads {', '.join(unread)}")
     if fewer := sum(candidate.lengths != inputs.length_choices[0] for candidate in within):
         log_info(f"the files of {fewer} candidates have fewer lengths, to keep within the limit of the memory")
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
     slowest = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms
     # All kinds may be slower than a share of a teacher with one layer.
     return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])
+
+
+def _unread(inputs: Inputs, within: Sequence[StudentCandidate]) -> list[str]:
+    """Texts and networks that the user has passed and no candidate uses, because of the limits or `like`."""
+    unlabelled, names = inputs.splits.data.unlabelled, {candidate.structure.name for candidate in within}
+    unread = [student.source for student in inputs.students if student.name not in names]
+    if inputs.text is not None and all(candidate.training.method != TEXT for candidate in within):
+        unread.append(str(inputs.text.path))
+    if unlabelled is not None and not any(candidate.training.unlabelled for candidate in within):
+        unread.append(unlabelled.source)
+    return unread
 
 
 def in_order(candidates: Sequence[StudentCandidate], most_ms: Sequence[float]) -> list[StudentCandidate]:
@@ -249,8 +262,8 @@ def _cost(
             for part in (DEFAULT_RECIPE, SMALL_RECIPE)
         )
         most = inputs.constraints.max_mb
-        assert most is not None and large is not None
-        if small is None:
+        assert most is not None
+        if large is None or small is None:
             return None
         return Cost(
             latency_ms=max(large.latency_ms, small.latency_ms),
