@@ -16,6 +16,7 @@ import tiny_finetuning
 from tiny_compression import TEACHER, compress_command, compress_fast, measurements, write_inputs
 
 import pocketbert as pb
+from pocketbert.tasks.registry import supervised_task
 from pocketbert_bench.compression import run
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.compression.trial_examples import part_of
@@ -109,3 +110,21 @@ def test_a_part_of_the_examples_has_every_class(inputs: Path, monkeypatch: pytes
     assert chosen.classes is not None and np.bincount(chosen.classes).tolist() == [50, 50]
     part = part_of(dataclasses.replace(checked.splits.data, train=checked.splits.data.dev), 0.5).train
     assert part.classes is not None and np.bincount(part.classes).tolist() == [50, 50]
+
+
+def test_tags_take_the_order_of_the_model(inputs: Path, tmp_path: Path) -> None:
+    kinds = {**dict.fromkeys(tiny_finetuning.GOOD, "B-PER"), **dict.fromkeys(tiny_finetuning.BAD, "B-LOC")}
+    texts = tiny_finetuning.examples(130, seed=7).texts
+    sentences = ["".join(f"{word} {kinds.get(word, 'O')}\n" for word in text.split()) for text in texts]
+    (tmp_path / "names.conll").write_text("\n".join(sentences))
+    data, labels = pb.data.tagged(tmp_path / "names.conll"), ("I-PER", "B-LOC", "O", "B-PER", "I-LOC")
+    task = pb.TaskConfig(kind="token_classification", labels=labels)
+    tokenizer = pb.from_pretrained(inputs / "teacher").tokenizer
+    pb.from_preset(TEACHER, [task], tokenizer, seed=4).save_pretrained(tmp_path / "names")
+    checked = check(tmp_path / "names", data, constraints=pb.Constraints(length=16), trials=1)
+    assert checked.is_teacher and checked.splits.data.task.labels == labels != data.task.labels
+    of_model, of_data = (
+        np.array([*one.labels, "none"])[supervised_task(one).encode(data.train, tokenizer, 16).labels]
+        for one in (checked.splits.data.task, data.task)
+    )
+    assert np.array_equal(of_model, of_data) and {*of_model.ravel()} == {"none", "O", "B-PER", "B-LOC"}

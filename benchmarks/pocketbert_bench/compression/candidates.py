@@ -165,7 +165,7 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
         memory = "" if limits.max_memory_mb is None else f" and {candidate.cost.memory_mb:.3g} MB of memory"
         raise UserError(
             f"no network within the limits can be cut out of this teacher; the nearest, {candidate.structure.name}, "
-            f"has about {candidate.cost.latency_ms:.2g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
+            f"has about {candidate.cost.latency_ms:.3g} ms {inputs.where}, {candidate.cost.size_mb:.3g} MB{memory} as "
             f"{candidate.recipe}; raise the limit, or use a smaller encoder as the model"
         )
     log_info(f"{len(within)} of {len(nearest)} candidates are within the limits by their predicted costs")

@@ -15,6 +15,7 @@ from pocketbert.data.constructors import text as text_data
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
+from pocketbert.data.readers.iob import types_of_tags
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
@@ -37,7 +38,12 @@ from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.outcome import winner_of
-from pocketbert_bench.compression.sources import read_as_teacher, soft_label_note, soft_label_problems
+from pocketbert_bench.compression.sources import (
+    has_soft_labels,
+    read_as_teacher,
+    soft_label_note,
+    soft_label_problems,
+)
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
@@ -233,7 +239,6 @@ def check(
     if data.task.tasks:
         problems.append(f"compress is for one head; received {described_heads(data.task)}; use pb.distill")
     elif not problems:
-        # Not after networks are measured.
         problems += open_data(data).problems(supervised_kinds())
     if data.augmented is not None:
         problems.append(
@@ -282,7 +287,7 @@ def check(
     task = described.tasks[0] if is_teacher else _new_head(data.task)
     both = [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
     measured = [recipe] if recipe and recipe != MIXED_RECIPE else both
-    count = fold_count(data, kfold)
+    count, trims = fold_count(data, kfold), constraints.max_mb is not None and not device.name
     if count:
         reason = ", since there are few examples" if kfold is None else ""
         log_info(f"{count} folds give the final score{reason}")
@@ -315,9 +320,7 @@ def check(
         recipes=[DEFAULT_RECIPE, MIXED_RECIPE] if recipe == MIXED_RECIPE else measured,
         students=_students(students, described, max(shares)),
         # Not those of dev and final texts: new texts have unknown words, too.
-        kept_tokens=()
-        if constraints.max_mb is None or device.name
-        else _kept_tokens(directory, described, splits.data),
+        kept_tokens=_kept_tokens(directory, described, splits.data) if trims else (),
         text=None if text is None else text_data(Path(text).absolute()),
         minutes=minutes,
         trials=trials,
@@ -391,10 +394,12 @@ def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:
             f"compress: the model must name its labels; received {', '.join(labels)}, and the data have "
             f"{', '.join(of_data)}; write the names into id2label of its config.json"
         )
-    if same and labels != of_data and data.task.kind != "classification":
+    # Tags of words have names until they are encoded, so any order fits them.
+    named = data.task.rules.reads == "spans" and {*labels} == {*of_data} and not has_soft_labels(data)
+    if same and labels != of_data and data.task.kind != "classification" and not named:
         raise UserError(
             f"compress: the labels must have the model's order; received {', '.join(of_data)}; pass "
-            f"{argument('labels', ','.join(labels))}"
+            f"{argument('labels', ','.join(types_of_tags(labels) if data.task.rules.reads == 'spans' else labels))}"
         )
     return same
 

@@ -83,7 +83,7 @@ def page(result: Mapping[str, Any], inputs: Inputs, bundle: Path) -> str:
                 f"{row['latency_ms']:.2f}",
                 f"{row['size_mb']:.1f}",
                 row["failure"] if row["score"] is None else f"{100 * row['score']:.1f}",
-                f"{row['epochs']:.2g}",
+                f"{row['epochs']:.2g}" if row["epochs"] < 10 else f"{row['epochs']:.0f}",
                 f"{row['seconds']:.0f}",
                 "winner" if row["chosen"] else row["stopped"],
             ]
