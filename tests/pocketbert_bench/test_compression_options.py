@@ -128,3 +128,15 @@ def test_tags_take_the_order_of_the_model(inputs: Path, tmp_path: Path) -> None:
         for one in (checked.splits.data.task, data.task)
     )
     assert np.array_equal(of_model, of_data) and {*of_model.ravel()} == {"none", "O", "B-PER", "B-LOC"}
+
+
+def test_all_scores_have_the_metric_of_the_data(inputs: Path, tmp_path: Path) -> None:
+    # By its name, the teacher's task has F1.
+    task = dataclasses.replace(tiny_finetuning.TASK, name="mrpc")
+    tokenizer = pb.from_pretrained(inputs / "teacher").tokenizer
+    pb.from_preset(TEACHER, [task], tokenizer, seed=4).save_pretrained(tmp_path / "named")
+    data = pb.data.table(inputs / "train.csv")
+    checked = check(tmp_path / "named", data, constraints=pb.Constraints(length=16), trials=1)
+    assert checked.is_teacher and not data.main_metric
+    final = checked.splits.final
+    assert final is not None and (checked.splits.data.main_metric, final.main_metric) == ("accuracy", "accuracy")

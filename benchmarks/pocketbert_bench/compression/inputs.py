@@ -31,6 +31,7 @@ from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.initialization import plan_model, vocabulary_of, with_options
 from pocketbert.training.plan import open_data
+from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.state import digest_directory
 from pocketbert_bench.adb import HOST
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
@@ -231,7 +232,7 @@ def check(
     Raises:
       UserError: lists all problems.
     """
-    problems = budget_problems(minutes, trials, measurements)
+    problems = budget_problems(minutes, trials, measurements) + soft_label_problems(data)
     only, recipe_of_winner = ("", None) if like is None else winner_of(like)
     recipe = recipe or recipe_of_winner
     if data.task.kind not in supervised_kinds():
@@ -239,13 +240,13 @@ def check(
     if data.task.tasks:
         problems.append(f"compress is for one head; received {described_heads(data.task)}; use pb.distill")
     elif not problems:
-        problems += open_data(data).problems(supervised_kinds())
+        opened = TaskRunData(data)
+        data, problems = opened.given, opened.problems(supervised_kinds())
     if data.augmented is not None:
         problems.append(
             f"compress reads labelled examples and unlabelled texts; received {data.augmented.source}; leave it out, "
             "or use pb.distill"
         )
-    problems += soft_label_problems(data)
     if recipe == MIXED_RECIPE and constraints.max_mb is None:
         problems.append(
             f"{argument('recipe', MIXED_RECIPE)} is for files that are too large with {DEFAULT_RECIPE}; received no "
@@ -266,8 +267,7 @@ def check(
             "a phone measures single texts; received a head on separate pairs (pairs=separate); leave out "
             f"{argument('device')}"
         )
-    if is_teacher and described.tasks[0].labels != data.task.labels:
-        labels = described.tasks[0].labels
+    if is_teacher and (labels := described.tasks[0].labels) != data.task.labels:
         log_info(f"labels in the model's order: {', '.join(labels)}")
         data = in_label_order(data, labels)
         data = dataclasses.replace(data, task=dataclasses.replace(data.task, labels=labels))
