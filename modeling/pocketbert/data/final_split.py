@@ -70,17 +70,18 @@ def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
     Args:
       data: the examples. A dev split that was passed is not changed; one that was drawn is drawn again, with 15 % of
         the examples, at least 100. Augmented examples are left out, since they may stem from examples of the final
-        split. The final split is `test` without texts of the others; without it, it is drawn, too.
+        split. The final split is `test` without texts of the others; without it, it is drawn, too, from examples whose
+        texts are not in a dev split that was passed.
       seed: random seed.
 
     Raises:
-      UserError: `test` has fewer than 100 new examples.
+      UserError: fewer than 100 examples can be final.
     """
     rows = _drawn_from(data)
     share = max(SHARE, LEAST / len(rows)) if len(rows) >= FOLDED else SHARE
     final = data.test
     if final is None:
-        rows, final = train_dev_split(rows, share, seed, stratify=True)
+        rows, final = _without_dev_texts(data, rows, share, seed)
         # The same number of examples again.
         share /= 1 - share
     else:
@@ -201,6 +202,26 @@ def _with_dev(data: TaskData, rows: LabelledData, share: float, seed: int) -> Ta
     if _drawn_from(data) is data.undivided:
         rows, dev = train_dev_split(rows, share, seed, stratify=True)
     return dataclasses.replace(data, train=rows, dev=dev, augmented=None, undivided=None, test=None)
+
+
+def _without_dev_texts(
+    data: TaskData, rows: LabelledData, share: float, seed: int
+) -> tuple[LabelledData, LabelledData]:
+    """Training rows and a final split; a dev split that was passed, which chooses, may have the texts of some rows."""
+    known = set() if _drawn_from(data) is data.undivided else set(data.dev.split_keys)
+    texts = list(rows.split_keys)
+    new = [index for index, text in enumerate(texts) if text not in known]
+    if len(new) == len(texts):
+        return train_dev_split(rows, share, seed, stratify=True)
+    if len(new) < LEAST:
+        raise UserError(
+            f"final scores need at least {LEAST} examples whose texts are not in the dev split; received {len(new)} in "
+            f"{rows.source}; pass {argument('test_file', python='test=')}"
+        )
+    _, final = train_dev_split(rows.select(new), min(share * len(texts) / len(new), 0.5), seed, stratify=True)
+    chosen = set(final.split_keys)
+    log_info(f"{len(texts) - len(new)} training examples have texts of the dev split, so they are not final")
+    return rows.select([index for index, text in enumerate(texts) if text not in chosen]), final
 
 
 def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:

@@ -40,6 +40,18 @@ def test_a_given_dev_split_stays_and_the_final_one_is_drawn() -> None:
     assert splits.data.dev.texts == data.dev.texts
 
 
+def test_texts_of_a_given_dev_split_are_not_final() -> None:
+    examples = tiny_finetuning.examples(700, seed=5)
+    data = given_dev(examples, examples.select(range(0, 700, 3)))
+    splits = three_splits(data, seed=2)
+    assert splits.final is not None
+    train, dev, final = texts_of(splits.data.train, splits.data.dev, splits.final.dev)
+    assert not dev & final and not train & final and dev <= train
+    assert 100 <= len(splits.final.dev) <= 120 and len(splits.data.train) + len(splits.final.dev) == 700
+    with pytest.raises(UserError, match="not in the dev split; received 0 in made for the test; pass test="):
+        three_splits(given_dev(examples, examples), seed=2)
+
+
 @pytest.mark.parametrize(("count", "least"), [(500, 100), (1400, 200)])
 def test_drawn_splits_have_a_sixth_and_no_common_text(count: int, least: int) -> None:
     splits = three_splits(drawn_dev(count), seed=3)
