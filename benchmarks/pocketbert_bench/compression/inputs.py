@@ -15,13 +15,11 @@ from pocketbert.data.constructors import text as text_data
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
-from pocketbert.data.readers.iob import types_of_tags
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.heads_config import described_heads
-from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
@@ -39,12 +37,7 @@ from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.outcome import winner_of
-from pocketbert_bench.compression.sources import (
-    has_soft_labels,
-    read_as_teacher,
-    soft_label_note,
-    soft_label_problems,
-)
+from pocketbert_bench.compression.sources import can_teach, read_as_teacher, soft_label_note, soft_label_problems
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
@@ -260,7 +253,7 @@ def check(
     raise_if_any(problems, "compress")
     directory = minilm() if model is None else model_directory(model)
     described = describe_directory(directory)
-    is_teacher = _is_teacher(described, data)
+    is_teacher = can_teach(described, data)
     data = read_as_teacher(data, described) if is_teacher else data
     if data.task.pairs and constraints.device != HOST:
         raise UserError(
@@ -377,31 +370,6 @@ def _kept_tokens(directory: Path, described: DirectoryDescription, data: TaskDat
 def _identity(source: str) -> str:
     """Digest of a model directory; empty for a preset, whose weights depend on the seed."""
     return digest_directory(Path(source)) if Path(source).is_dir() else ""
-
-
-def _is_teacher(described: DirectoryDescription, data: TaskData) -> bool:
-    """Whether a model has one head, for the kind and the labels of the data in any order.
-
-    Raises:
-      UserError: its labels have no names, or another order that the data cannot take.
-    """
-    if len(described.tasks) != 1 or described.tasks[0].kind != data.task.kind:
-        return False
-    labels, of_data = described.tasks[0].labels, data.task.labels
-    same = len(labels) == len(of_data) and label_positions(of_data, labels) is not None
-    if are_placeholders(labels) and len(labels) == len(of_data) and not same:
-        raise UserError(
-            f"compress: the model must name its labels; received {', '.join(labels)}, and the data have "
-            f"{', '.join(of_data)}; write the names into id2label of its config.json"
-        )
-    # Tags of words have names until they are encoded, so any order fits them.
-    named = data.task.rules.reads == "spans" and {*labels} == {*of_data} and not has_soft_labels(data)
-    if same and labels != of_data and data.task.kind != "classification" and not named:
-        raise UserError(
-            f"compress: the labels must have the model's order; received {', '.join(of_data)}; pass "
-            f"{argument('labels', ','.join(types_of_tags(labels) if data.task.rules.reads == 'spans' else labels))}"
-        )
-    return same
 
 
 def _new_head(task: TaskConfig) -> TaskConfig:

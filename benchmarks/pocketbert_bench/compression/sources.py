@@ -8,9 +8,11 @@ from typing import Any
 from pocketbert.checkpoints.directory import DirectoryDescription
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import SOFT_LABELS
+from pocketbert.data.readers.iob import types_of_tags
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.errors import UserError
+from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
@@ -61,6 +63,31 @@ def soft_label_note(data: TaskData) -> str:
         f"stages that learn predictions learn the soft labels of {data.train.source}, and not those of the teacher; "
         f"fine-tuning learns {labels}"
     )
+
+
+def can_teach(described: DirectoryDescription, data: TaskData) -> bool:
+    """Whether a model has one head, for the kind and the labels of the data in any order.
+
+    Raises:
+      UserError: its labels have no names, or another order that the data cannot take.
+    """
+    if len(described.tasks) != 1 or described.tasks[0].kind != data.task.kind:
+        return False
+    labels, of_data = described.tasks[0].labels, data.task.labels
+    same = len(labels) == len(of_data) and label_positions(of_data, labels) is not None
+    if are_placeholders(labels) and len(labels) == len(of_data) and not same:
+        raise UserError(
+            f"compress: the model must name its labels; received {', '.join(labels)}, and the data have "
+            f"{', '.join(of_data)}; write the names into id2label of its config.json"
+        )
+    # Tags of words have names until they are encoded, so any order fits them.
+    named = data.task.rules.reads == "spans" and {*labels} == {*of_data} and not has_soft_labels(data)
+    if same and labels != of_data and data.task.kind != "classification" and not named:
+        raise UserError(
+            f"compress: the labels must have the model's order; received {', '.join(of_data)}; pass "
+            f"{argument('labels', ','.join(types_of_tags(labels) if data.task.rules.reads == 'spans' else labels))}"
+        )
+    return same
 
 
 def read_as_teacher(data: TaskData, described: DirectoryDescription) -> TaskData:
