@@ -111,6 +111,13 @@ class Examples:
                 "labels must be int32 [N], float32 [N] or int32 [N, labels]; received "
                 f"{self.labels.dtype} {self.labels.shape}"
             )
+        if self.labels is not None:
+            # A loss would leave these examples out.
+            whole = self.labels.dtype.kind == "i"
+            wrong = self.labels[self.labels < 0 if whole else ~np.isfinite(self.labels)]
+            if wrong.size:
+                form = "indices from 0, or 0 and 1" if whole else "finite scores"
+                raise ValueError(f"labels must be {form}; received {wrong[0]}")
         if len(set(self.ids)) != count:
             raise ValueError(f"ids must be unique; received {count - len(set(self.ids))} repeated")
 

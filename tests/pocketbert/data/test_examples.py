@@ -35,6 +35,8 @@ def test_select_keeps_the_parts_aligned() -> None:
         ({"labels": np.zeros(2, np.int32)}, "labels must be as many as texts; received 2 and 3"),
         ({"labels": np.zeros(3, np.int64)}, "labels must be int32"),
         ({"labels": np.zeros([3, 1], np.float32)}, r"received float32 \(3, 1\)"),
+        ({"labels": np.array([1, -1, 0], np.int32)}, "labels must be indices from 0, or 0 and 1; received -1"),
+        ({"labels": np.array([1, np.nan, 0], np.float32)}, "labels must be finite scores; received nan"),
         ({"groups": ["en", "de"]}, "groups must be as many as texts; received 2 and 3"),
         ({"ids": ["1", "2", "1"]}, "received 1 repeated"),
     ],
