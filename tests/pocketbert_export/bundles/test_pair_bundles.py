@@ -25,6 +25,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
+from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.bundles.pair_head import head_content
 from pocketbert_export.verification.verify import GateFailed, verify_bundle
 
@@ -138,7 +139,7 @@ def test_embed_gives_the_vectors_that_the_head_reads(
     np.testing.assert_allclose(features @ head.kernel.numpy() + head.bias.numpy(), raw(model, data), atol=1e-4)
 
 
-def test_description_has_both_tasks(model: Model, bundle: pb.Bundle) -> None:
+def test_description_has_both_tasks(model: Model, bundle: pb.Bundle, tmp_path: Path) -> None:
     content = json.loads((bundle.directory / "bundle.json").read_text("utf-8"))
     assert content["task"]["kind"] == "embedding" and content["pairs"]["task"]["labels"] == list(LABELS)
     assert "head.tflite" in content["files"] and content["outcome"]["metric"] == "accuracy"
@@ -148,6 +149,11 @@ def test_description_has_both_tasks(model: Model, bundle: pb.Bundle) -> None:
     assert (reopened.pair_task.kind, reopened.pair_task.pairs) == ("classification", "separate")
     card = (bundle.directory / "README.md").read_text("utf-8")
     assert "with the labels no, maybe, yes" in card
+    assert "a latency is that of a pair" not in card
+    timed = tmp_path / "timed"
+    shutil.copytree(bundle.directory, timed)
+    write_card(timed, "timed", [Latency(21, 1, 0.75, "litert 2.0", "a machine")])
+    assert "a latency is that of a pair; measured on a phone, that of one text." in (timed / "README.md").read_text()
 
 
 def test_gate_passes_again_and_names_its_checks(model: Model, bundle: pb.Bundle) -> None:
