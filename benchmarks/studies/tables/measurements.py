@@ -193,10 +193,10 @@ def ratios(content: results.ResultFile) -> str:
 
 def heads(content: results.ResultFile) -> str:
     """Scores of two heads on one encoder and of two networks, and the time for their answers."""
-    return page(compression.demo(content), _ratios(content))
+    return compression.demo(content) + page(["", *_ratios(content)])
 
 
-def _ratios(content: results.ResultFile) -> str:
+def _ratios(content: results.ResultFile) -> list[str]:
     rows = [(ratio.description, interval(ratio), *target_cells(ratio)) for ratio in content.ratios]
     return table(["Compared", *_SIDES], rows)
 
