@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import pocketbert as pb
 from pocketbert.tasks.registry import supervised_task
 from pocketbert_bench.compression import run
 from pocketbert_bench.compression.inputs import check
+from pocketbert_bench.compression.teacher import trained_teacher
 from pocketbert_bench.compression.trial_examples import part_of
 
 WHOLE = f"layers=1-2,heads={TEACHER.num_attention_heads},neurons={TEACHER.intermediate_size},finetune"
@@ -62,6 +64,34 @@ def test_a_teacher_that_is_faster_makes_no_bundle_faster(
     monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measure)
     assert compress("--trials=1", f"--like={WHOLE}", "--max-latency-ms=9") == 0
     assert result(tmp_path)["sentence"].endswith(" points below the teacher's bundle, 2.0 times slower")
+
+
+@pytest.mark.parametrize(
+    ("positions", "length", "read"), [(512, 208, 208), (512, 48, 128), (160, 160, 160), (96, 80, 96)]
+)
+def test_a_new_teacher_reads_as_much_as_the_bundle(
+    positions: int, length: int, read: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lengths = []
+
+    def finetune(*_: Any, config: pb.FinetuneConfig, **others: Any) -> SimpleNamespace:
+        lengths.append(config.max_length)
+        return SimpleNamespace(model_directory=tmp_path)
+
+    monkeypatch.setattr("pocketbert_bench.compression.teacher.finetune", finetune)
+    rows = {"text": [f"text {number}" for number in range(30)], "label": ["low", "high", "mid"] * 10}
+    described = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=positions))
+    inputs: Any = SimpleNamespace(
+        is_teacher=False,
+        directory=tmp_path,
+        described=described,
+        length=length,
+        head_examples=7,
+        splits=SimpleNamespace(data=pb.data.table(rows)),
+        seed=0,
+    )
+    trained_teacher(inputs, tmp_path, math.inf, lambda name, value: value())
+    assert lengths == [read]
 
 
 def test_seconds_of_a_teacher_from_elsewhere_do_not_count(

@@ -43,7 +43,8 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
         return inputs.directory
     log_info(f"teacher: {inputs.directory} is an encoder, so it is fine-tuned first")
     positions = inputs.described.config.max_position_embeddings
-    longest = min(positions, FinetuneConfig.max_length)
+    # A longer bundle reads more of a text than the usual length.
+    longest = min(positions, max(FinetuneConfig.max_length, inputs.length))
     config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples)
     data, callbacks = without_soft_labels(inputs.splits.data), []
     data = dataclasses.replace(data, unlabelled=None, least_confidence=None)
