@@ -42,7 +42,7 @@ ALLOWED = {
     "compression/command_lines.py": (1, "the default of a flag is left out"),
     "model_comparison.py": (1, _ARGUMENT),
     "paired_scores.py": (1, "only rows of a table have slices"),
-    "compression/inputs.py": (1, "only class indices can be renumbered"),
+    "compression/sources.py": (1, "only class indices can be renumbered"),
 }
 
 

@@ -72,7 +72,7 @@ def _of_seed(seed: int, folder: Path, notes: list[str], *, quick: bool) -> list[
         max_length=_LENGTH,
         learning_rate=1e-4,
     )
-    adapted = pb.pretrain(
+    adapted: Any = pb.pretrain(
         minilm(), pb.data.text(folder / "articles.txt"), folder / "lm", config=config, run=run_options
     )
     before, after = (

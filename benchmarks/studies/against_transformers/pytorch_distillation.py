@@ -91,4 +91,5 @@ def _attention_logits(model: Any, layers: Iterable[int]) -> Callable[[], list[An
 
 
 if __name__ == "__main__":
-    serve(_step(*sys.argv[1:4], *map(int, sys.argv[4:])))
+    _teacher, _student, _mode = sys.argv[1:4]
+    serve(_step(_teacher, _student, _mode, *map(int, sys.argv[4:])))
