@@ -105,11 +105,11 @@ def _write_texts(seed: int, folder: Path) -> TaskData:
     random = np.random.default_rng(seed)
     articles = _articles()
     order = random.permutation(len(articles))
-    read, held_out = order[:ARTICLES], order[ARTICLES:]
+    read, unread = order[:ARTICLES], order[ARTICLES:]
     text = "\n\n".join("\n".join(articles[index]) for index in read)
     (folder / "articles.txt").write_text(text + "\n", encoding="utf-8")
     counts = {"train": TRAIN, "dev": DEV, "test": TEST}
-    sentences = (sentence for index in held_out for sentence in articles[index])
+    sentences = (sentence for index in unread for sentence in articles[index])
     for name, count in counts.items():
         lines: list[str] = []
         while len(lines) < count:
