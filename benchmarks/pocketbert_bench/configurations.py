@@ -190,10 +190,10 @@ def on_runtimes(configurations: Sequence[Configuration], runtimes: Sequence[Lite
 
 
 def pair_notes(configurations: Sequence[Configuration]) -> list[str]:
-    """A sentence for each bundle for separate pairs: what a latency is that of."""
+    """A sentence for each bundle for separate pairs: what its latencies are for."""
     return [
-        f"{label} is for separate pairs: a latency is that of a pair, two texts in {model.name} and their vectors in "
-        f"{head.name}; the size is that of {model.name}."
+        f"{label} is for separate pairs: latencies are for a pair, two texts in {model.name} and their vectors in "
+        f"{head.name}; the size is for {model.name} alone."
         for label, model, head in dict.fromkeys(
             (configuration.label, configuration.model_path, configuration.head_path) for configuration in configurations
         )

@@ -14,6 +14,11 @@ def times(factor: float | None) -> str:
     return "" if factor is None else f"{factor:.2f}×" if factor < 10 else f"{factor:.1f}×"
 
 
+def faster(ratio: float, digits: int) -> str:
+    """Says how a network's latency compares with another, `ratio` times as long: 2.5 times faster, 1.2 times slower."""
+    return f"{ratio:.{digits}f} times faster" if ratio >= 1 else f"{1 / ratio:.{digits}f} times slower"
+
+
 def ms(microseconds: float | None) -> str:
     """Formats a latency in milliseconds with three digits: 9.00 ms, 25.5 ms, 1,234 ms."""
     return "" if microseconds is None else f"{charts.short(microseconds / 1e3)} ms"

@@ -27,6 +27,7 @@ from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import supervised_task
 from pocketbert_bench import host
 from pocketbert_bench.compression.measurements import round_ratio
+from pocketbert_bench.formats import faster
 from pocketbert_bench.paired_scores import LEAST_EXAMPLES, PairedScores, PartLoss, in_words, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy, open_network
@@ -86,8 +87,7 @@ class ModelComparison:
             lines.append(f"{self.newly_wrong:,} answers become wrong, and {self.newly_right:,} right")
         if self.latency_ms is not None:
             before, after = self.latency_ms
-            ratio = f"{before / after:.2f} times faster" if before >= after else f"{after / before:.2f} times slower"
-            lines.append(f"{before:.2f} and {after:.2f} ms at {self.length} tokens: {ratio}")
+            lines.append(f"{before:.2f} and {after:.2f} ms at {self.length} tokens: {faster(before / after, 2)}")
         lines.append(f"{self.size_mb[0]:.1f} and {self.size_mb[1]:.1f} MB")
         lines += map(str, self.parts[1:])
         if self.small_parts:

@@ -5,7 +5,7 @@ letters, so the model needs the words around a name. A name is a run of words wi
 of a sentence. Sentences for training, dev split and test come from articles that the masked LM does not read.
 
 For each of three seeds, all-MiniLM is fine-tuned as it is, and after masked LM on other articles. A student with three
-layers is distilled from each. The study takes about 30 minutes on two cores.
+layers is distilled from each. The study takes about an hour on two cores.
 
     python -m studies domain_adaptation
 """

@@ -60,6 +60,11 @@ def files_by_head(value: str) -> dict[str, str] | None:
     return files if len(files) == len(pairs) > 1 else None
 
 
+def files_in(value: str) -> list[str]:
+    """Paths in the value of an option for a file: one for each head, or the only one."""
+    return [*(files_by_head(value) or {"": value}).values()]
+
+
 def part_kinds(rules: Mapping[str, Any]) -> list[str]:
     """Kinds that a head of `several` can have, from `TASK_RULES`: an answer per text, or tags of words."""
     heads, files = ("sentence", "linear"), ("table", "spans")

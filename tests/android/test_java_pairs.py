@@ -114,7 +114,7 @@ def test_measured_text_is_named(bundles: dict[str, Bundle], tmp_path: Path) -> N
     done = host(bundles["plain"].directory, "--lengths=9", f"--output={path}")
     assert done.returncode == 0, done.stderr
     notes = json.loads(path.read_text("utf-8"))["notes"]
-    sentence = "a latency is that of one text in model.tflite; a pair needs two, and head.tflite."
+    sentence = "latencies are for one text in model.tflite; a pair needs two, and head.tflite."
     assert f"plain is for separate pairs: {sentence}" in notes
 
 

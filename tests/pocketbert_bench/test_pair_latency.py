@@ -1,4 +1,4 @@
-"""Bundles for separate pairs: a latency is that of two texts and the head."""
+"""Bundles for separate pairs: latencies are for two texts and the head."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_pairs_are_measured_and_named(runtime: Any, bundle: Path) -> None:
     assert (measurement.model_file, measurement.signature) == ("model.tflite", "length_17")
     (sentence,) = configurations.pair_notes(subjects)
     assert sentence == (
-        "float32 is for separate pairs: a latency is that of a pair, two texts in model.tflite and their vectors in "
-        "head.tflite; the size is that of model.tflite."
+        "float32 is for separate pairs: latencies are for a pair, two texts in model.tflite and their vectors in "
+        "head.tflite; the size is for model.tflite alone."
     )
 
 
@@ -91,7 +91,7 @@ def test_command_says_what_it_measured(
 ) -> None:
     output = tmp_path / "result.json"
     assert cli.main(["bench", str(bundle), "--lengths=9", "--quick", f"--output={output}"]) == 0
-    sentence = "bundle is for separate pairs: a latency is that of a pair"
+    sentence = "bundle is for separate pairs: latencies are for a pair"
     assert sentence in capsys.readouterr().err and sentence in output.read_text("utf-8")
     assert cli.main(["bench", str(bundle), "--baselines", f"--model={network}"]) == 2
     assert "a baseline reads one row per call; received a head on separate pairs" in capsys.readouterr().err

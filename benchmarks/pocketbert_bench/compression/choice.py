@@ -33,6 +33,7 @@ from pocketbert_bench.compression.measurements import BundleMeasurements, Measur
 from pocketbert_bench.compression.published import BUNDLE_FOLDER, kept_folders, link
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_bench.compression.sources import soft_label_note
+from pocketbert_bench.formats import faster
 from pocketbert_bench.paired_scores import PairedScores, PartLoss, in_words, paired_loss, remembering
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.model_card import Latency, write_card
@@ -222,12 +223,11 @@ class Choice:
         teacher = "the teacher" if inputs.folds else "the teacher's bundle"
         side = "below" if loss.points >= 0 else "above"
         low, high = scores.interval or (scores.score, scores.score)
-        ratio = measured.teacher_ms / measured.latency_ms[0]
         sentence = (
             f"{measured.latency_ms[0]:.2f} ms {inputs.where}, {measured.size_mb:.1f} MB, "
             f"{scores.main_metric} {100 * scores.score:.1f} ± {50 * (high - low):.1f} on {scores.examples} {unread}, "
             f"{abs(loss.points):.1f} points {side} {teacher}, "
-            + (f"{ratio:.1f} times faster" if ratio >= 1 else f"{1 / ratio:.1f} times slower")
+            f"{faster(measured.teacher_ms / measured.latency_ms[0], 1)}"
         )
         if now := self._measurements.misses_only_now(measured):
             sentence = f"{now}: {sentence}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketbert.heads_config import files_by_head
+from pocketbert.heads_config import files_in
 
 if TYPE_CHECKING:
     from pocketbert.commands.task_options import TableOptions, TaskOptions
@@ -28,7 +28,7 @@ def predict_line(
     path = task_options.dev_file or task_options.train_file
     if path and task_options.heads:
         # Of a file for each head, the first one has texts, too.
-        path = next(iter((files_by_head(path) or {"": path}).values()))
+        path = files_in(path)[0]
     questions = get_task(config).needs_pairs
     if not path or task_options.task:
         text = _QUESTION if questions else _PAIR if has_pairs else "A text of your own."

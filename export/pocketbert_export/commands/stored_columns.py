@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.heads_config import files_by_head
+from pocketbert.heads_config import files_in
 from pocketbert.json_reading import read_json, read_toml
 from pocketbert.progress import log_info
 
@@ -67,7 +67,7 @@ def stored_task(folder: str | Path) -> TaskConfig | None:
 
 def use(options: Options, folder: str | Path, file: str | None) -> None:
     """Takes the columns of a model's or bundle's training file as defaults, if the file has them; logs a line."""
-    files = [] if not file else [*(files_by_head(file) or {"": file}).values()]
+    files = files_in(file) if file else []
     suffixes = {path: Path(path).suffix.lower() for path in files if Path(path).suffix.lower() in _TABLES}
     if not suffixes:
         return

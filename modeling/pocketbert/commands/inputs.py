@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pocketbert.errors import UserError
 from pocketbert.files import check_different
-from pocketbert.heads_config import files_by_head
+from pocketbert.heads_config import files_in
 from pocketbert.options import BundlePath, ModelOrBundlePath, ModelPath, PresetOrPath, value_name_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check(options: Options) -> None:
     for name in _EXAMPLE_FILES:
         path = options.values.get(name)
         if isinstance(path, str) and path:
-            for file in (files_by_head(path) or {"": path}).values():
+            for file in files_in(path):
                 check_file(file)
     for field in options.fields:
         form, value = _FORMS.get(field.value_name), options.values[field.name]

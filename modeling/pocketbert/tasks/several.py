@@ -82,10 +82,7 @@ class SeveralHeads(tf_keras.layers.Layer):
                 of_head = head.learned(of_head, inputs)
             elif of_head:
                 (output,) = of_head.values()
-                scores = self._task.parts[name].config.rules.label_form == "regression"
-                of_head = only_labelled(
-                    of_head, has_label(tf.cast(output.labels, tf.float32) if scores else output.labels)
-                )
+                of_head = only_labelled(of_head, has_label(output.labels))
             learned |= {output_name(name, output): labels for output, labels in of_head.items()}
         return learned
 

@@ -149,11 +149,11 @@ def test_description_has_both_tasks(model: Model, bundle: pb.Bundle, tmp_path: P
     assert (reopened.pair_task.kind, reopened.pair_task.pairs) == ("classification", "separate")
     card = (bundle.directory / "README.md").read_text("utf-8")
     assert "with the labels no, maybe, yes" in card
-    assert "a latency is that of a pair" not in card
+    assert "are for a pair" not in card
     timed = tmp_path / "timed"
     shutil.copytree(bundle.directory, timed)
     write_card(timed, "timed", [Latency(21, 1, 0.75, "litert 2.0", "a machine")])
-    assert "a latency is that of a pair; measured on a phone, that of one text." in (timed / "README.md").read_text()
+    assert "Latencies on a computer are for a pair, those on a phone for one text." in (timed / "README.md").read_text()
 
 
 def test_gate_passes_again_and_names_its_checks(model: Model, bundle: pb.Bundle) -> None:

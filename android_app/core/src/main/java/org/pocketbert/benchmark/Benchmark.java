@@ -67,7 +67,7 @@ public final class Benchmark {
   public static List<String> notes(Bundle bundle) {
     return bundle.hasPairs()
         ? Collections.singletonList(
-            bundle.name() + " is for separate pairs: a latency is that of one text in model.tflite; a pair needs two, and "
+            bundle.name() + " is for separate pairs: latencies are for one text in model.tflite; a pair needs two, and "
                 + "head.tflite.")
         : Collections.<String>emptyList();
   }
