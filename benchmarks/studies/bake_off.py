@@ -202,10 +202,15 @@ def content(
 def teach(task: BakeOffTask, folder: Path) -> dict[str, Any]:
     """Trains the teacher of a task, and measures networks for the limits; returns its scores and latency."""
     data, path = task.data(), folder / "teachers" / task.name
-    options = pb.FinetuneConfig(epochs=task.epochs, max_length=task.length)
-    trained = pb.finetune(task.encoder or minilm(), data, path, config=options, run=pb.RunConfig(overwrite=True))
+    options, labelled = pb.FinetuneConfig(epochs=task.epochs, max_length=task.length), _without_unlabelled(data)
+    trained = pb.finetune(task.encoder or minilm(), labelled, path, config=options, run=pb.RunConfig(overwrite=True))
     latency_ms = predicted_latency_ms(path / "model", data, task.length)
     return {"metrics": trained.metrics, "seconds": trained.seconds, "latency_ms": latency_ms}
+
+
+def _without_unlabelled(data: TaskData) -> TaskData:
+    """The labelled examples of a teacher."""
+    return dataclasses.replace(data, unlabelled=None, least_confidence=None)
 
 
 def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]) -> dict[str, Any]:

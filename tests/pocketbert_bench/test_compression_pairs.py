@@ -14,6 +14,7 @@ from tiny_compression import TEACHER, compress_command
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host
@@ -57,6 +58,26 @@ def test_candidates_read_pairs_as_the_teacher(
     assert finetuned and all("--pairs=separate" in line for line in finetuned)
     others = [line for row in trained for line in row["commands"] if not line.startswith("pocketbert finetune")]
     assert others and not any("--pairs=" in line for line in others)
+
+
+def test_form_of_pairs_is_chosen_before_the_teacher_trains(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pair of one text twice is "same", which separate vectors show before the encoder trains."""
+    embeds = TaskConfig(kind="embedding", embedding=EmbeddingConfig())
+    tokenizer = pb.from_pretrained(inputs / "encoder").tokenizer
+    pb.from_preset(TEACHER, embeds, tokenizer, seed=4).save_pretrained(tmp_path / "teacher")
+    table = pandas.read_csv(inputs / "train.csv")
+    table["pair"] = np.where(table["label"] == "same", table["text"], table["pair"])
+    table.to_csv(tmp_path / "train.csv", index=False)
+    command = compress_command(tmp_path, tmp_path / "out", monkeypatch)
+    assert command("--pair-column=pair", "--trials=1", "--max-latency-ms=1.6") == 0
+    assert "pairs=separate: cross-validated losses" in capsys.readouterr().err
+    result = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
+    assert any(note.startswith("the encoder reads the two texts of a pair one by one") for note in result["notes"])
+    assert pb.Bundle.open(tmp_path / "out" / "bundle").pair_task is not None
+    first = next(row for row in result["leaderboard"] if row["commands"])["commands"][0]
+    assert first.startswith("pocketbert finetune") and "--pairs=separate" in first
 
 
 def reads_separately(model: Path) -> bool:

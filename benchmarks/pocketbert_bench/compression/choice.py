@@ -161,6 +161,7 @@ class Choice:
             (*pooled(folds), [], "") if folds else final_scores(self._inputs, bundle, self._teacher)
         )
         notes = [*class_notes(self._inputs, parts), self._reason(winner.candidate), measured.doubt]
+        notes += [self._inputs.pairs_note]
         notes += [self._teacher_remark, small, *scores.warnings, soft_label_note(self._inputs.splits.data)]
         return {
             "main_metric": scores.main_metric,

@@ -152,9 +152,10 @@ class CommandLines:
 
     def _trains(self, command: str, options: Any, run: RunConfig, output: Path, **models: Any) -> str:
         run_flags = _flags(dataclasses.replace(run, seed=0))
-        if command == "finetune" and self._inputs.splits.data.task.pairs:
+        data = self._inputs.splits.data
+        if command == "finetune" and data.train.has_pairs and data.task.rules.head == "sentence":
             # A student of `distill` reads pairs as its teacher does.
-            models["pairs"] = self._inputs.splits.data.task.pairs
+            models["pairs"] = data.task.pairs or "joint"
         return _command(command, *self._data, *_flags(options), *run_flags, **models, **self._seeds, output=output)
 
     @property

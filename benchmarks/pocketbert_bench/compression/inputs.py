@@ -37,7 +37,13 @@ from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
 from pocketbert_bench.compression.outcome import winner_of
-from pocketbert_bench.compression.sources import can_teach, read_as_teacher, soft_label_note, soft_label_problems
+from pocketbert_bench.compression.sources import (
+    can_teach,
+    in_better_form,
+    read_as_teacher,
+    soft_label_note,
+    soft_label_problems,
+)
 from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
@@ -73,6 +79,7 @@ class Inputs:
       minutes: time of the run, or None.
       trials: number of first rungs, or None.
       measurements: folder of the run whose measured costs this one takes, or None.
+      pairs_note: how the encoder reads pairs, and why; empty without a choice.
       slices: column → id of an example → its value; their values have rows on the page.
       like: name of the only candidate; empty for all.
       stop_below_baseline: whether a teacher that is worse than a simple method ends the run.
@@ -99,6 +106,7 @@ class Inputs:
     minutes: float | None
     trials: int | None
     measurements: Path | None
+    pairs_note: str
     slices: Mapping[str, Mapping[str, str]]
     like: str
     stop_below_baseline: bool
@@ -173,6 +181,7 @@ class Inputs:
             "small_embedding": self.small_embedding,
             "device": self.device.name,
             "threads": self.constraints.threads,
+            **({"pairs": self.settings[0].task.pairs} if self.settings[0].task.pairs else {}),
         }
 
     @property
@@ -254,7 +263,13 @@ def check(
     directory = minilm() if model is None else model_directory(model)
     described = describe_directory(directory)
     is_teacher = can_teach(described, data)
-    data = read_as_teacher(data, described) if is_teacher else data
+    count, pairs_note = fold_count(data, kfold), ""
+    if is_teacher:
+        data = read_as_teacher(data, described)
+    elif constraints.device == HOST:
+        divided = (all_examples(data, seed) if count else three_splits(data, seed=seed)).data
+        data, pairs_note = in_better_form(data, directory, described.config.max_position_embeddings, divided, seed)
+        pairs_note += "; all examples chose, those of the final scores, too" if pairs_note and count else ""
     if data.task.pairs and constraints.device != HOST:
         raise UserError(
             "a phone measures single texts; received a head on separate pairs (pairs=separate); leave out "
@@ -280,7 +295,7 @@ def check(
     task = described.tasks[0] if is_teacher else _new_head(data.task)
     both = [DEFAULT_RECIPE, *([SMALL_RECIPE] if constraints.max_mb is not None else [])]
     measured = [recipe] if recipe and recipe != MIXED_RECIPE else both
-    count, trims = fold_count(data, kfold), constraints.max_mb is not None and not device.name
+    trims = constraints.max_mb is not None and not device.name
     if count:
         reason = ", since there are few examples" if kfold is None else ""
         log_info(f"{count} folds give the final score{reason}")
@@ -318,6 +333,7 @@ def check(
         minutes=minutes,
         trials=trials,
         measurements=None if measurements is None else Path(measurements),
+        pairs_note=pairs_note,
         slices=slices,
         like=only,
         stop_below_baseline=stop_below_baseline,

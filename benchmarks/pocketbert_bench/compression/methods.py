@@ -297,6 +297,8 @@ def train_trial(shared: TrialData, point: Point, seed: int, folder: Path) -> Non
         start = _train_on_text(shared, text_options(shape), start, RunConfig(seed=seed), folder)
     options, run = trial_options(training, shape, seed)
     if isinstance(options, FinetuneConfig):
+        # The task has the form of pairs already.
+        options = dataclasses.replace(options, pairs="joint")
         plan: Plan = plan_finetuning(start, without_soft_labels(data), options, run)
     else:
         sources = sources_of(options, data, teacher, shape.student)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from pocketbert.checkpoints.directory import DirectoryDescription
@@ -15,6 +16,8 @@ from pocketbert.errors import UserError
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import plan_finetuning
 
 
 def has_soft_labels(data: TaskData) -> bool:
@@ -106,6 +109,28 @@ def read_as_teacher(data: TaskData, described: DirectoryDescription) -> TaskData
         )
     log_info("candidates read the two texts of a pair one by one, as the teacher does")
     return dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=pairs))
+
+
+def in_better_form(data: TaskData, encoder: Path, positions: int, divided: TaskData, seed: int) -> tuple[TaskData, str]:
+    """The data with the form of pairs that `finetune` chooses by default, and a remark if it compares both.
+
+    Args:
+      data: the task and its examples.
+      encoder: model directory of the encoder that becomes the teacher.
+      positions: its maximum sequence length.
+      divided: the data whose training examples choose.
+      seed: random seed.
+    """
+    if data.task.rules.head != "sentence" or data.task.pairs or not data.train.has_pairs:
+        return data, ""
+    labelled = dataclasses.replace(without_soft_labels(divided), unlabelled=None, least_confidence=None)
+    options = FinetuneConfig(max_length=min(FinetuneConfig.max_length, positions))
+    plan = plan_finetuning(encoder, labelled, options, RunConfig(seed=seed))
+    if not plan.objective.compares_pairs:
+        return data, ""
+    form, reads = ("separate", "one by one") if plan.compared.separates_pairs else (None, "in one row")
+    data = dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=form))
+    return data, f"the encoder reads the two texts of a pair {reads}, the form that fits better on frozen features"
 
 
 def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> DistillationSpec:

@@ -45,7 +45,8 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
     positions = inputs.described.config.max_position_embeddings
     # A longer bundle reads more of a text than the usual length.
     longest = min(positions, max(FinetuneConfig.max_length, inputs.length))
-    config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples)
+    # The task has the form of pairs already.
+    config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples, pairs="joint")
     data, callbacks = without_soft_labels(inputs.splits.data), []
     data = dataclasses.replace(data, unlabelled=None, least_confidence=None)
     if seconds < math.inf:

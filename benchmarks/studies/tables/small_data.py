@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,17 +29,27 @@ def topics_table(content: results.ResultFile) -> str:
 
 
 def pairs_table(content: results.ResultFile) -> str:
-    """Writes a row for each task of the study of pairs, with the mean and spread of each form over the seeds."""
-    by_task: dict[str, dict[str, list[float]]] = {}
-    metrics = {}
+    """Writes a row for each task and number of pairs, with the mean and spread of each form over the seeds."""
+    scores: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    choices: dict[tuple[str, str], list[str]] = {}
     for accuracy in content.accuracies:
-        by_task.setdefault(accuracy.task, {}).setdefault(accuracy.model, []).append(accuracy.value)
-        metrics[accuracy.task] = accuracy.metric
+        count = accuracy.label.partition(" pairs")[0]
+        key = accuracy.task, count, accuracy.metric.replace("_", " ")
+        scores.setdefault(key, {}).setdefault(accuracy.model, []).append(accuracy.value)
+    for note in content.notes:
+        (task, name), (_, choice) = note.split(", ", 1), note.rsplit(" ", 1)
+        choices.setdefault((task, name.partition(" pairs")[0]), []).append(choice)
     rows = [
-        [task, metrics[task].replace("_", " "), *(_spread(of_task[form]) for form in FORMS)]
-        for task, of_task in by_task.items()
+        [task, count, metric, *(_spread(of_case[form]) for form in FORMS), _most(choices[task, count])]
+        for (task, count, metric), of_case in scores.items()
     ]
-    return page(table(["Task", "Metric", *(f">{form}" for form in FORMS)], rows))
+    return page(table(["Task", ">Pairs", "Metric", *(f">{form}" for form in FORMS), "The fit chooses"], rows))
+
+
+def _most(choices: list[str]) -> str:
+    """The choices of all seeds, in words."""
+    (choice, times), *others = Counter(choices).most_common()
+    return f"{choice}, {times} of {len(choices)} times" if others else choice
 
 
 def data_table(content: results.ResultFile) -> str:

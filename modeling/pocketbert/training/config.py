@@ -195,7 +195,8 @@ class FinetuneConfig:
       head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
         one that fits better on frozen features. A head on the first token makes bundles faster.
       pairs: how the encoder reads pairs of texts: `joint` in one row, or `separate`, one by one, with a head on the
-        vectors u and v of the two texts, [u, v, |u − v|, u·v]; `auto`: the form that fits better on frozen features.
+        vectors u and v of the two texts, [u, v, |u − v|, u·v]; `auto`: the form that fits better on frozen features
+        (default: auto for a sentence encoder with up to 1,000 pairs, otherwise joint).
       head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
       head_start_examples: most training examples that this fit reads; fewer start sooner.
       contrastive_steps: updates that move texts with one label together before the head is fitted, for classes of
@@ -224,7 +225,7 @@ class FinetuneConfig:
 
     learning_rate: float | None = None
     head_pooling: Literal["auto", "first", "mean"] = "auto"
-    pairs: Literal["joint", "separate", "auto"] = "joint"
+    pairs: Literal["joint", "separate", "auto"] | None = None
     head_start: Literal["fit", "random"] = "fit"
     head_start_examples: int = 5000
     contrastive_steps: int | None = None

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pocketbert.checkpoints.name_maps import tensor_specs
+from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
@@ -37,6 +38,9 @@ from pocketbert.training.run_folder import REPORT_FILE
 from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.workers import Workers
+
+# With more pairs, a sentence encoder that reads both texts in one row learns more (docs/results/small-data.md).
+_FEW_PAIRS = 1000
 
 
 def finetune(
@@ -78,7 +82,9 @@ def finetune(
     with saved_models(model) as (directory,):
         if kfold is not None:
             check_foldable(data, kfold, run, callbacks)
-            if config.pairs == "auto":
+            if config.pairs is None:
+                config = dataclasses.replace(config, pairs="joint")
+            elif config.pairs == "auto":
                 raise UserError(
                     f"{argument('pairs', 'auto')} chooses a form for one model, and folds have several; received "
                     f"{argument('kfold', kfold)}; pass joint or separate"
@@ -123,7 +129,7 @@ def plan_finetuning(
         data = checked.given
         _check_scores(data)
     start = dataclasses.replace(start, config=get_task(data.task).encoder_config(start.config))
-    config = _resolved(config, data, start.config, run, frozen, continues=continued is not None)
+    config, pairs = _resolved(config, data, start, run, frozen, continues=continued is not None), config.pairs
     _check_configs([config], data, start.config, run)
     if start.vocabulary is None:
         raise UserError(
@@ -136,9 +142,11 @@ def plan_finetuning(
     if not config.contrastive_steps:
         del options["contrastive_steps"]
     # Records of runs without these options do not have them.
-    for name in ("head_start_examples", "micro_batches", "triplet_margin", "pairs"):
+    for name in ("head_start_examples", "micro_batches", "triplet_margin"):
         if options[name] == getattr(FinetuneConfig, name):
             del options[name]
+    if config.pairs == "joint":
+        del options["pairs"]
     plan = FinetuningPlan(
         objective=Finetuning(
             class_weights=_class_weights(config, data),
@@ -165,8 +173,10 @@ def plan_finetuning(
         new_head=config.new_head,
         frozen=frozen,
     )
-    if config.pairs == "auto":
-        _check_comparable(plan)
+    if config.pairs == "auto" and (problem := _comparison_problem(plan)):
+        if pairs is not None:
+            raise UserError(problem)
+        return plan_finetuning(directory, data, dataclasses.replace(config, pairs="joint"), run, frozen)
     return plan
 
 
@@ -238,7 +248,7 @@ def _in_form(data: TaskData, config: FinetuneConfig) -> TaskData:
     Raises:
       UserError: there are no pairs with one answer each.
     """
-    if config.pairs == "joint":
+    if config.pairs in (None, "joint"):
         return data
     if data.task.rules.head != "sentence" or not data.train.has_pairs:
         received = "single texts" if data.task.rules.head == "sentence" else data.task.kind
@@ -250,27 +260,28 @@ def _in_form(data: TaskData, config: FinetuneConfig) -> TaskData:
     return dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=form))
 
 
-def _check_comparable(plan: FinetuningPlan) -> None:
-    """Raises a `UserError` if the forms of pairs cannot be compared."""
+def _comparison_problem(plan: FinetuningPlan) -> str:
+    """Why the forms of pairs cannot be compared; otherwise empty."""
     names = {path: spec.name for path, spec in tensor_specs(plan.start.config, plan.tasks).items()}
     heads = {path: name for path, name in names.items() if path.startswith("heads.")}
     option = argument("pairs", "auto")
     if plan.objective.continues or plan.tasks[0].pairs is not None:
-        raise UserError(
+        return (
             f"{option} is for a new head on pairs whose form is open; received a head or a task with one; pass "
             f"{argument('new_head', True)}, or leave {option} out"
         )
     truncation = plan.vocabulary.truncation
     if truncation in (LONGEST_FIRST, ONLY_SECOND):
-        raise UserError(
+        return (
             f"{option} needs a truncation that suits both forms; received truncation={truncation}; pass joint or "
             "separate"
         )
     if {*heads} & {*plan.frozen_paths} or {*heads.values()} & {*plan.stages[0].rate_factors}:
-        raise UserError(
+        return (
             f"{option} makes the head after the comparison; received frozen weights or rates for the head; pass joint "
             "or separate"
         )
+    return ""
 
 
 def _start(directory: str | os.PathLike[str]) -> ModelInit:
@@ -282,7 +293,7 @@ def _start(directory: str | os.PathLike[str]) -> ModelInit:
 def _resolved(
     config: FinetuneConfig,
     data: TaskData,
-    model: EncoderConfig,
+    start: ModelInit,
     run: RunConfig,
     frozen: FrozenWeights,
     *,
@@ -294,6 +305,12 @@ def _resolved(
       UserError: contrastive steps that the run cannot make.
     """
     train: Any = data.train
+    model = start.config
+    if config.pairs is None:
+        assert start.description is not None
+        compares = data.task.rules.head == "sentence" and train.has_pairs and len(train) <= _FEW_PAIRS
+        compares = compares and config.head_start == "fit" and is_sentence_transformer(start.description.tasks)
+        config = dataclasses.replace(config, pairs="auto" if compares else "joint")
     constant = {*frozen_paths(frozen, run.freeze, model, (data.task,), new_head=config.new_head)}
     trains = any(
         path.startswith("encoder.") and ".pooler." not in path and path not in constant

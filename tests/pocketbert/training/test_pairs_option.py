@@ -24,11 +24,13 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
+from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.finetune import plan_finetuning
 from pocketbert.training.head_start import fit_head
 from pocketbert.training.state import write_checkpoint
 
@@ -189,6 +191,43 @@ def test_auto_takes_the_form_with_the_smaller_loss(
         assert f"{chosen}{losses[0]:.3f} and separate {losses[1]:.3f}" in capsys.readouterr().err
         record = json.loads((tmp_path / f"{form}" / "run.json").read_text("utf-8"))
         assert record["pairs"] == "auto" and "task_pairs" not in record
+
+
+@pytest.fixture(scope="module")
+def sentence_encoder(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose only head embeds texts."""
+    path = tmp_path_factory.mktemp("models") / "sentences"
+    task = TaskConfig(kind="embedding", embedding=EmbeddingConfig())
+    pb.from_preset(tiny_distillation.TEACHER, task, pb.from_pretrained(start).tokenizer, seed=4).save_pretrained(path)
+    return path
+
+
+def test_forms_are_compared_for_a_sentence_encoder_with_few_pairs(
+    start: Path, sentence_encoder: Path, tmp_path: Path
+) -> None:
+    usual = dataclasses.replace(CONFIG, pairs=None, epochs=1)
+    result = pb.finetune(sentence_encoder, data(), tmp_path / "run", config=usual, run=RUN)
+    record = json.loads((tmp_path / "run/run.json").read_text("utf-8"))
+    assert record["pairs"] == "auto"
+    asked = pb.finetune(
+        sentence_encoder, data(), tmp_path / "asked", config=dataclasses.replace(usual, pairs="auto"), run=RUN
+    )
+    for path, value in weights(asked.model).items():
+        np.testing.assert_array_equal(weights(result.model)[path], value, err_msg=path)
+    single = dataclasses.replace(examples(90, 0), pairs=None)
+    joint: list[tuple[Path, TaskData, dict[str, Any], dict[str, Any]]] = [
+        (start, data(), {}, {}),
+        (sentence_encoder, data(train=examples(1001, 0)), {}, {}),
+        (sentence_encoder, data(train=single, dev=single), {}, {}),
+        (sentence_encoder, data(), {"head_start": "random"}, {}),
+        (sentence_encoder, data(), {}, {"freeze": ("head",)}),
+        (sentence_encoder, data(), {}, {"truncation": "only-second"}),
+    ]
+    for model, task_data, options, of_run in joint:
+        config, run = dataclasses.replace(usual, **options), dataclasses.replace(RUN, **of_run)
+        plan = plan_finetuning(model, task_data, config, run)
+        assert not plan.objective.compares_pairs and "pairs" not in plan.recorded(), (model, options, of_run)
+    assert plan_finetuning(sentence_encoder, data(train=examples(1000, 0)), usual, RUN).objective.compares_pairs
 
 
 def test_folds_read_pairs_separately(start: Path, tmp_path: Path) -> None:
