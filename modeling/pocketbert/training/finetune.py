@@ -14,6 +14,7 @@ import numpy as np
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.assets import task_of_asset
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
@@ -307,9 +308,8 @@ def _resolved(
     train: Any = data.train
     model = start.config
     if config.pairs is None:
-        assert start.description is not None
         compares = data.task.rules.head == "sentence" and train.has_pairs and len(train) <= _FEW_PAIRS
-        compares = compares and config.head_start == "fit" and is_sentence_transformer(start.description.tasks)
+        compares = compares and config.head_start == "fit" and _embeds_sentences(start)
         config = dataclasses.replace(config, pairs="auto" if compares else "joint")
     constant = {*frozen_paths(frozen, run.freeze, model, (data.task,), new_head=config.new_head)}
     trains = any(
@@ -325,6 +325,13 @@ def _resolved(
             f"trained, and one replica; received {config.contrastive_steps} without one of them; leave it out"
         )
     return config
+
+
+def _embeds_sentences(start: ModelInit) -> bool:
+    """Whether an encoder was trained for embeddings."""
+    assert start.directory is not None and start.description is not None
+    # The weights of `pocketbert fetch` have their task elsewhere.
+    return is_sentence_transformer(start.description.tasks) or task_of_asset(start.directory) is not None
 
 
 def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:

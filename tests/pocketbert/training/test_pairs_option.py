@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from scipy.stats import pearsonr
 import pocketbert as pb
 from pocketbert.cli import main
 from pocketbert.configs import TaskConfig
+from pocketbert.data.assets import ASSETS
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
@@ -228,6 +230,16 @@ def test_forms_are_compared_for_a_sentence_encoder_with_few_pairs(
         plan = plan_finetuning(model, task_data, config, run)
         assert not plan.objective.compares_pairs and "pairs" not in plan.recorded(), (model, options, of_run)
     assert plan_finetuning(sentence_encoder, data(train=examples(1000, 0)), usual, RUN).objective.compares_pairs
+
+
+def test_forms_are_compared_for_fetched_weights(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of all-minilm have no modules.json beside them."""
+    monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
+    asset = ASSETS["all-minilm"]
+    folder = shutil.copytree(start, tmp_path / f"{asset.package}-{asset.version}")
+    usual = dataclasses.replace(CONFIG, pairs=None)
+    assert plan_finetuning(folder, data(), usual, RUN).objective.compares_pairs
+    assert not plan_finetuning(start, data(), usual, RUN).objective.compares_pairs
 
 
 def test_folds_read_pairs_separately(start: Path, tmp_path: Path) -> None:
