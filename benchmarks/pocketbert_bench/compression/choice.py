@@ -45,6 +45,8 @@ from pocketbert_export.verification.verify import GateFailed
 EXPORTS_FOLDER = "exports"
 # Recipe of a teacher's bundle whose file would differ from it.
 _EXACT = "float32"
+# Share of the time by which another export may exceed it if a file is there that may be chosen, and if none is.
+_LATE, _LATEST = 0.05, 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,11 +65,11 @@ class Choice:
       inputs: the input of the compression.
       folder: folder of the compression.
       teacher_ms: predicted latency of the teacher's bundle.
-      is_late: whether there is no time for another export.
+      spare_seconds: time that is left after another export; negative if it would exceed the time.
     """
 
-    def __init__(self, inputs: Inputs, folder: Path, teacher_ms: float, is_late: Callable[[], bool]) -> None:
-        self._inputs, self._folder, self._is_late = inputs, folder, is_late
+    def __init__(self, inputs: Inputs, folder: Path, teacher_ms: float, spare_seconds: Callable[[], float]) -> None:
+        self._inputs, self._folder, self._spare_seconds = inputs, folder, spare_seconds
         limits = inputs.constraints
         self._measurements = BundleMeasurements(
             folder, inputs.shares, limits, device=inputs.device, minutes=inputs.minutes, teacher_ms=teacher_ms
@@ -307,13 +309,15 @@ class Choice:
         machine has become slower come last, or if it is too late for others.
         """
         limits, waiting, uncertain = self._inputs.constraints, list(ordered), list[_Accepted]()
-        while waiting and not (uncertain and self._is_late()):
+        exported = False
+        while waiting and not (exported and self._is_late(_LATE if uncertain else _LATEST)):
             faster = len(waiting) > 1 and self._faster_of_equals(rungs, *waiting[:2])
             candidate = waiting.pop(1 if faster else 0)
             predicted = dataclasses.replace(candidate.cost, latency_ms=self._ratio * candidate.cost.latency_ms)
             if limits.excess(predicted):
                 self._miss(f"{candidate.name}: about {predicted.latency_ms:.3g} ms by measurement of another")
                 continue
+            exported = True
             try:
                 # An attempt with a smaller budget may have exported it before it trained further.
                 path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={rungs.best_rung(candidate)}"
@@ -340,6 +344,12 @@ class Choice:
             )
             self._ratio = max(self._ratio, measured.latency_ms[2] / candidate.cost.latency_ms)
         yield from uncertain
+        if waiting:
+            self._misses.append("the time was over before all candidates were exported")
+
+    def _is_late(self, share: float) -> bool:
+        """Whether another export would exceed the time by more than a share of it."""
+        return self._spare_seconds() < -share * 60 * (self._inputs.minutes or 0)
 
     @functools.cached_property
     def _teacher_network(self) -> Predictor:

@@ -93,8 +93,6 @@ _HEAD_EXAMPLES_A_MINUTE = 300
 # Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
 _ENDING_EXPORTS, _ENDING_SECONDS = 0.9, 10
 _EXPORT = "export of the teacher"
-# Share of the time by which another export may exceed it.
-_LATE = 0.05
 
 
 def compress(
@@ -254,12 +252,7 @@ class _Compression:
                 folds = self._folds(folder, clock, candidates, seconds_left)
                 teacher = trained_teacher(inputs, folder, seconds_left(), _recorded(clock, folder))
                 at_start = costs[inputs.recipe].predict(inputs.described.config, inputs.shares)
-                choice = Choice(
-                    inputs,
-                    folder,
-                    at_start.latency_ms,
-                    lambda: seconds_left() + _LATE * 60 * (inputs.minutes or 0) < _ending(clock),
-                )
+                choice = Choice(inputs, folder, at_start.latency_ms, lambda: seconds_left() - _ending(clock))
                 try:
                     choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(_EXPORT, 1))
                 except GateFailed as failure:
