@@ -84,9 +84,12 @@ def compress_fast(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         interval = scipy.stats.binomtest(round(100 * score), 100).proportion_ci(method="wilson")
         unlabelled = trial.get("unlabelled", False)
         steps = passes(trial["method"]) * trial_steps(shared.data, trial["epochs"], unlabelled=unlabelled)
-        result = {"main_metric": "accuracy", "metrics": {"accuracy": score}, "steps": steps, "seconds": 1.0}
+        metrics = {"accuracy": score}
+        result = {"main_metric": "accuracy", "metrics": metrics, "best_step": steps, "steps": steps, "seconds": 1.0}
         result["outcome"] = {"interval": list(interval)}
         (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+        line = {"step": steps, "split": "dev", **metrics, "loss": 1 - score}
+        (folder / "metrics.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
 
     export = choice.export
 

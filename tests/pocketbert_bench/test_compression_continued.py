@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import html
 import json
 import os
@@ -12,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scipy.special
 import tiny
 import tiny_finetuning
+from sklearn.metrics import log_loss
 from tiny_compression import measure_nothing
 
 import pocketbert as pb
 from pocketbert.cli import main
+from pocketbert.data.final_split import three_splits
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.scores import front
+from pocketbert_bench.compression import run
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.published import publish
 
@@ -94,6 +99,40 @@ def test_the_result_is_replaced(finished: tuple[list[str], Path], continued: Pat
     assert result["sentence"] in html.unescape((continued / "report.html").read_text())
     assert "trials = 4" in (continued / "run.toml").read_text()
     assert main(["verify", str(continued / "bundle"), f"--model={continued / 'model'}"]) == 0
+
+
+def test_loss_of_a_candidate_is_scikit_learns(finished: tuple[list[str], Path]) -> None:
+    dev = three_splits(pb.data.table(finished[1].parent / "texts.csv")).data.dev
+    for row in read(finished[1], "leaderboard.json"):
+        model = pb.from_pretrained(finished[1] / "model" if row["chosen"] else finished[1] / "models" / row["name"])
+        logits = model(model.tokenizer(list(dev.texts), max_length=16))["logits"].numpy()
+        expected = log_loss(dev.labels, scipy.special.softmax(logits, axis=-1))
+        assert row["dev_loss"] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("place", [".", "folds/fold-1"])
+def test_trials_of_an_earlier_version_are_refused(
+    place: str,
+    finished: tuple[list[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    path, digest, lines = tmp_path / "out", "", []
+    shutil.copytree(finished[1], path)
+    (path / "result.json").unlink()
+    for line in (path / "journal.jsonl").read_text().splitlines():
+        content = json.loads(line)
+        del content["loss"], content["digest"]
+        digest = hashlib.sha256(f"{digest}{json.dumps(content, sort_keys=True)}".encode()).hexdigest()
+        lines.append(json.dumps(content | {"digest": digest}))
+    (path / "journal.jsonl").unlink()
+    (path / place).mkdir(parents=True, exist_ok=True)
+    (path / place / "journal.jsonl").write_text("\n".join(lines))
+    monkeypatch.setattr(run, "trained_teacher", lambda *_: pytest.fail("it trains"))
+    assert main([*finished[0], "--trials=2", f"--output={path}"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "journal.jsonl is of an earlier version, which differs in loss; pass --overwrite" in message
 
 
 @pytest.mark.nightly

@@ -53,9 +53,15 @@ class Stopwatch(Workers):
       jobs: name, rung and seconds of each trial.
     """
 
-    def __init__(self, scores: Mapping[int, float], parallel: int = 1, die_after: int | None = None) -> None:
+    def __init__(
+        self,
+        scores: Mapping[int, float],
+        parallel: int = 1,
+        die_after: int | None = None,
+        losses: Mapping[int, float] | None = None,
+    ) -> None:
         self.seconds, self.jobs, self.parallel = 0.0, list[tuple[str, int, float]](), parallel
-        self._scores, self._die_after = scores, die_after
+        self._scores, self._die_after, self._losses = scores, die_after, losses or dict.fromkeys(scores, 0.6)
 
     def outcomes(self, make_run: Any, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Ends each job after its time, or at its deadline."""
@@ -75,7 +81,11 @@ class Stopwatch(Workers):
             score = self._scores[layers] + 0.01 * rung + 0.005 * (options["method"] == "predictions")
             (job.folder / "model").mkdir(parents=True)
             result = {"main_metric": "accuracy", "metrics": {"accuracy": score}, "steps": steps, "seconds": seconds}
-            (job.folder / "result.json").write_text(json.dumps(result))
+            (job.folder / "result.json").write_text(json.dumps(result | {"best_step": steps}))
+            # The last evaluation is not the best one.
+            losses = {steps: self._losses[layers], steps + 1: 0.9 - self._losses[layers]}
+            lines = [json.dumps({"step": step, "split": "dev", "loss": loss}) for step, loss in losses.items()]
+            (job.folder / "metrics.jsonl").write_text("\n".join(lines))
             self.jobs.append((name, rung, seconds))
             ended.append(seconds + 1)
             self.seconds = began + max(ended)
@@ -193,6 +203,27 @@ def test_the_most_promising_ones_train_further(tmp_path: Path) -> None:
     assert rungs.preferred(CANDIDATES)[0].name == workers.jobs[-1][0]
     _, row = rungs.leaderboard(rungs.preferred(CANDIDATES)[0])[0]
     assert row["epochs"] == 2 * (1 + 2 + 4) and row["rungs"] == 3 and row["stopped"] == "it had all of its time"
+
+
+def test_equal_scores_go_to_the_lower_loss(tmp_path: Path) -> None:
+    workers = Stopwatch(dict.fromkeys(SCORES, 0.7), losses={6: 0.4, 5: 0.3, 4: 0.5})
+    rungs = run(tmp_path / "run", workers, trials=3)
+    (promoted,) = [layers(name) for name, rung, _ in workers.jobs if rung]
+    # The one with 4 layers is the fastest.
+    assert promoted == 5
+    first = [len(candidate.structure.layers) for candidate in rungs.ranked(CANDIDATES, 1)]
+    board = [len(candidate.structure.layers) for candidate, _ in rungs.leaderboard(CANDIDATES[1])]
+    assert first == board == [5, 6, 4]
+
+
+@pytest.mark.parametrize(("losses", "best"), [((0.5, 0.4), 2), ((0.4, 0.5), 0), ((0.4, 0.4), 0), ((None, 0.9), 2)])
+def test_equal_rungs_go_to_the_lower_loss(losses: tuple[float | None, float], best: int, tmp_path: Path) -> None:
+    rungs = run(tmp_path / "run", Stopwatch(SCORES), trials=1)
+    journal = Journal(tmp_path / "equal.jsonl", (Trial,))
+    (first,) = [trial for trial in rungs._journal.records if trial.rung == 0]
+    journal.add(dataclasses.replace(first, loss=losses[0]), dataclasses.replace(first, rung=2, loss=losses[1]))
+    rungs._journal = journal
+    assert rungs.best_rung(CANDIDATES[0]) == best
 
 
 def test_the_best_candidates_use_the_whole_time(tmp_path: Path) -> None:

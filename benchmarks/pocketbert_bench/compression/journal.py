@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
+from typing import Any
 
+from pocketbert.training.run_folder import read_log
+from pocketbert.trials.jobs import Job, Outcome
 from pocketbert.trials.scores import TrialScore
 
 
@@ -19,6 +23,7 @@ class Trial(TrialScore):
       seconds: duration of this rung.
       training_seconds: seconds of it in steps and evaluations.
       interval: 95 % interval of the score; zeros without one.
+      loss: mean loss of the labels on the dev split, which breaks ties of the score; None if it is unknown.
       complete: whether it trained for all of its epochs.
 
     Raises:
@@ -31,7 +36,45 @@ class Trial(TrialScore):
     seconds: float
     training_seconds: float
     interval: tuple[float, float]
+    loss: float | None
     complete: bool
+
+    @classmethod
+    def of(cls, outcome: Outcome, *, candidate: str, rung: int, epochs: float, steps: float, before: float) -> Trial:
+        """The record of a trial that has ended.
+
+        Args:
+          outcome: its outcome.
+          candidate: name of the candidate.
+          rung: number of the round.
+          epochs: planned passes over the training examples in this rung.
+          steps: steps of these epochs.
+          before: epochs of earlier rungs.
+        """
+        result: dict[str, Any] = outcome.result
+        # A deadline may have ended it early. Questions have more steps, since their paragraphs are read in windows.
+        share = min(result.get("steps", 0) / steps, 1)
+        training_seconds = result.get("seconds", 0.0)
+        return cls(
+            candidate=candidate,
+            rung=rung,
+            # A trial that failed has no steps.
+            epochs=before + (epochs if share in (0, 1) else share * epochs),
+            score=outcome.score,
+            metrics=result.get("metrics", {}),
+            interval=tuple(result.get("outcome", {}).get("interval") or (0.0, 0.0)),
+            loss=_dev_loss(outcome.job, result["best_step"]) if result else None,
+            # Of all attempts, if an earlier one finished it.
+            seconds=max(outcome.seconds, training_seconds),
+            training_seconds=training_seconds,
+            complete=share == 1,
+            failure=outcome.failure,
+        )
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Sorts trials with a score, the best first; equal scores go to the lower loss, as in the choice of weights."""
+        return (*super().rank, math.inf if self.loss is None else self.loss)
 
     @property
     def standard_error(self) -> float:
@@ -44,3 +87,10 @@ class Trial(TrialScore):
         wrong = self.rung < 0 or self.epochs <= 0 or not 0 <= self.training_seconds <= self.seconds
         rule = "rung must not be negative, epochs must be positive, and training_seconds must be part of seconds"
         return super().problems() + [rule] * wrong
+
+
+def _dev_loss(job: Job, step: int) -> float | None:
+    """Loss of the evaluation that gave the score of a trial, after so many steps; None if the task has no loss."""
+    evaluations = [line for line in read_log(job.folder) if line["split"] == "dev" and line["step"] == step]
+    loss: float | None = evaluations[-1].get("loss") if evaluations else None
+    return loss

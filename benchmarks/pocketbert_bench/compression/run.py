@@ -230,6 +230,9 @@ class _Compression:
     def run(self, folder: Path) -> dict[str, Any]:
         """Runs or resumes; returns the fields of `CompressResult` but for the paths."""
         inputs = self._inputs
+        # The trials of an earlier version are refused before the teacher trains.
+        for path in (folder / JOURNAL_FILE, *folder.glob(f"{FOLDS_FOLDER}/*/{JOURNAL_FILE}")):
+            Journal(path, (Trial,))
         with RunClock(folder / TIME_FILE) as clock:
             # Before anything is written, and before the teacher trains: limits that nothing can meet, and a full disk.
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else measured_costs(inputs)

@@ -242,7 +242,7 @@ class Rungs:
         return chain
 
     def ranked(self, candidates: Sequence[StudentCandidate], rungs: float = math.inf) -> list[StudentCandidate]:
-        """Candidates with a score, the best first; equal scores go to the faster one.
+        """Candidates with a score, the best first; equal scores go to the lower loss, then to the faster one.
 
         Args:
           candidates: the candidates.
@@ -250,8 +250,9 @@ class Rungs:
         """
         # Raises TrainingFailed if no trial has a score.
         best(self._journal.records)
-        scored = [candidate for candidate in candidates if self.best_trial(candidate, rungs) is not None]
-        return sorted(scored, key=lambda candidate: (-self.score(candidate, rungs), candidate.cost.latency_ms))
+        trials = {candidate: self.best_trial(candidate, rungs) for candidate in candidates}
+        ranks = {candidate: trial.rank for candidate, trial in trials.items() if trial is not None}
+        return sorted(ranks, key=lambda candidate: (ranks[candidate], candidate.cost.latency_ms))
 
     def score(self, candidate: StudentCandidate, rungs: float = math.inf) -> float:
         """Best score of a candidate over its first rungs."""
@@ -260,7 +261,7 @@ class Rungs:
         return trial.score
 
     def best_trial(self, candidate: StudentCandidate, rungs: float = math.inf) -> Trial | None:
-        """The trial of a candidate with the best score in its first rungs; the earlier one if they are equal."""
+        """The trial of a candidate with the best rank in its first rungs; the earlier one if they are equal."""
         trials = [trial for trial in self._of(candidate) if trial.rung < rungs]
         trials = [trial for trial in trials if (trial.candidate, trial.rung) not in self._refused]
         return best(trials) if scores(trials) else None
@@ -302,28 +303,11 @@ class Rungs:
         train = functools.partial(train_trial, dataclasses.replace(self._shared, deadline=deadline))
         for outcome in self._trials.outcomes(train, [job for _, job in jobs.values()]):
             candidate, _ = jobs[outcome.job.folder]
-            # The deadline may have ended it early.
             rung, epochs = planned[candidate]
-            # Questions have more steps, since their paragraphs are read in windows.
-            share = min(outcome.result.get("steps", 0) / self._steps_of(candidate, epochs), 1)
             before = max((trial.epochs for trial in self._of(candidate)), default=0)
-            training_seconds = outcome.result.get("seconds", 0.0)
-            self._journal.add(
-                Trial(
-                    candidate=candidate.name,
-                    rung=rung,
-                    # A trial that failed has none.
-                    epochs=before + (epochs if share in (0, 1) else share * epochs),
-                    score=outcome.score,
-                    metrics=outcome.result.get("metrics", {}),
-                    interval=tuple(outcome.result.get("outcome", {}).get("interval") or (0.0, 0.0)),
-                    # Of all attempts, if an earlier one finished it.
-                    seconds=max(outcome.seconds, training_seconds),
-                    training_seconds=training_seconds,
-                    complete=share == 1,
-                    failure=outcome.failure,
-                )
-            )
+            steps = self._steps_of(candidate, epochs)
+            trial = Trial.of(outcome, candidate=candidate.name, rung=rung, epochs=epochs, steps=steps, before=before)
+            self._journal.add(trial)
 
     def _steps_of(self, candidate: StudentCandidate, epochs: float) -> float:
         """Steps of some epochs, or of a part of one."""
@@ -367,6 +351,7 @@ class Rungs:
             "latency_ms": candidate.cost.latency_ms,
             "size_mb": candidate.cost.size_mb,
             "score": best.score,
+            "dev_loss": best.loss,
             "rungs": rungs,
             "epochs": last.epochs,
             "seconds": sum(trial.seconds for trial in trials),

@@ -27,7 +27,8 @@ class Journal(Generic[Record]):
         refused.
 
     Raises:
-      UserError: the file is damaged, belongs to another run, or has no digests, as those of earlier versions.
+      UserError: the file is damaged, belongs to another run, or is of an earlier version, whose records have other
+        fields or no digests.
     """
 
     def __init__(self, path: Path, kinds: Sequence[type[Record]], run: Mapping[str, Any] | None = None) -> None:
@@ -38,12 +39,18 @@ class Journal(Generic[Record]):
         for number, line in enumerate(read_bytes(path).splitlines() if path.exists() else [], 1):
             where = f"{path} is damaged at line {number}; {remedy}"
             content = parse_json(line, where)
-            if number == 1 and isinstance(content, dict) and "digest" not in content:
-                raise UserError(f"each line of a journal must have a digest; {path} is of an earlier version; {remedy}")
-            digest = content.pop("digest", None) if isinstance(content, dict) else None
             names = set(content) if isinstance(content, dict) else set()
-            kind = next((kind for kind in kinds if names == set(kind.__dataclass_fields__)), kinds[0])  # type: ignore[attr-defined]
-            self._append(from_json(kind, content, where))
+            digest = content.pop("digest", None) if names else None
+            kind = next((kind for kind in kinds if names == {"digest", *kind.__dataclass_fields__}), None)  # type: ignore[attr-defined]
+            # A damaged line has another digest.
+            intact = bool(names) and digest == _digest(self._digest, content)
+            if (kind is None and intact) or (number == 1 and names and digest is None):
+                others = ", ".join(sorted(names ^ {"digest", *kinds[0].__dataclass_fields__}))  # type: ignore[attr-defined]
+                raise UserError(
+                    f"the lines of a journal must have the fields of this version; {path} is of an earlier version, "
+                    f"which differs in {others}; {remedy}"
+                )
+            self._append(from_json(kind or kinds[0], content, where))
             if self._digest != digest:
                 raise UserError(f"{where}: its digest must be {self._digest}; received {digest}")
 

@@ -31,6 +31,12 @@ class TrialScore:
     def __post_init__(self) -> None:
         raise_if_any(self.problems(), type(self).__name__.lower())
 
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Sorts trials with a score, the best first; subclasses break ties."""
+        assert self.score is not None
+        return (-self.score,)
+
     def problems(self) -> list[str]:
         """Problems of the values; subclasses add theirs."""
         problems = []
@@ -52,14 +58,15 @@ def scores(records: Iterable[TrialScore]) -> list[float]:
 
 
 def best(records: Sequence[Record]) -> Record:
-    """The first trial with the highest score.
+    """The best trial by its rank, the first of equal ones.
 
     Raises:
       TrainingFailed: no trial has a score.
     """
-    if not scores(records):
+    scored = [record for record in records if record.score is not None]
+    if not scored:
         raise TrainingFailed(f"the training of every candidate failed; the first: {records[0].failure}")
-    return next(record for record in records if record.score == max(scores(records)))
+    return min(scored, key=lambda record: record.rank)
 
 
 def front(items: Iterable[Item], cost: Callable[[Item], float], score: Callable[[Item], float | None]) -> list[Item]:

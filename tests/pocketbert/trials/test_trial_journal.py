@@ -102,7 +102,28 @@ def test_lines_of_other_journals_are_refused(tmp_path: Path) -> None:
         Journal(other, (Trial,), {"seed": 2})
 
 
-def test_journals_of_earlier_versions_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "journal").write_text(json.dumps(dataclasses.asdict(A)) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"must have a digest; .*journal is of an earlier version; pass overwrite=True"):
-        Journal(tmp_path / "journal", (Trial,))
+@pytest.mark.parametrize("count", [1, 2])
+def test_journals_of_earlier_versions_are_refused(count: int, tmp_path: Path) -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Earlier(TrialScore):
+        name: str
+
+    path = tmp_path / "journal"
+    trials = [
+        Earlier(name=trial.name, score=trial.score, metrics=trial.metrics, failure=trial.failure) for trial in (A, B)
+    ]
+    Journal(path, (Earlier,)).add(*trials[:count])
+    message = "must have the fields of this version; .*journal is of an earlier version, which differs in "
+    with pytest.raises(UserError, match=f"{message}seconds; pass overwrite=True"):
+        Journal(path, (Trial, End))
+    # The first version had no digests.
+    path.write_text(json.dumps(dataclasses.asdict(A)) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"{message}digest; pass overwrite=True"):
+        Journal(path, (Trial,))
+    # Other lines without a digest are damaged.
+    lines = written(tmp_path / "new", A, B).read_text("utf-8").splitlines()
+    content = json.loads(lines[1])
+    del content["digest"]
+    path.write_text(f"{lines[0]}\n{json.dumps(content)}\n", encoding="utf-8")
+    with pytest.raises(UserError, match="damaged at line 2"):
+        Journal(path, (Trial,))
