@@ -93,13 +93,16 @@ def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
 def folds_of(data: TaskData, count: int, seed: int = 0) -> list[ThreeSplits]:
     """Divides labelled data so that every example is in the final split of one fold; otherwise as `three_splits`.
 
+    Examples with texts of a dev split that was passed are in no final split, but in the training examples of each fold.
+
     Raises:
-      UserError: there are fewer different texts than folds.
+      UserError: there are fewer different texts than folds, or fewer than 100 examples can be final.
     """
     rows = _drawn_from(data)
-    splits = []
-    for train, final in fold_indices(rows, count, seed):
-        divided = _with_dev(data, rows.select(train), SHARE, seed)
+    new, splits = np.array(_new_rows(data, rows)), []
+    for _, fold in fold_indices(rows.select(new), count, seed):
+        final = new[fold]
+        divided = _with_dev(data, rows.select(np.setdiff1d(np.arange(len(rows)), final)), SHARE, seed)
         splits.append(ThreeSplits(data=divided, final=dataclasses.replace(divided, dev=rows.select(final))))
     return splits
 
@@ -207,21 +210,32 @@ def _with_dev(data: TaskData, rows: LabelledData, share: float, seed: int) -> Ta
 def _without_dev_texts(
     data: TaskData, rows: LabelledData, share: float, seed: int
 ) -> tuple[LabelledData, LabelledData]:
-    """Training rows and a final split; a dev split that was passed, which chooses, may have the texts of some rows."""
-    known = set() if _drawn_from(data) is data.undivided else set(data.dev.split_keys)
-    texts = list(rows.split_keys)
-    new = [index for index, text in enumerate(texts) if text not in known]
-    if len(new) == len(texts):
+    """Training rows and a final split; see `_new_rows`."""
+    new = _new_rows(data, rows)
+    if len(new) == len(rows):
         return train_dev_split(rows, share, seed, stratify=True)
+    _, final = train_dev_split(rows.select(new), min(share * len(rows) / len(new), 0.5), seed, stratify=True)
+    chosen = set(final.split_keys)
+    return rows.select([index for index, text in enumerate(rows.split_keys) if text not in chosen]), final
+
+
+def _new_rows(data: TaskData, rows: LabelledData) -> list[int]:
+    """Indices of the rows that may be final, since a dev split that was passed, which chooses, has no such texts.
+
+    Raises:
+      UserError: some are left out, and fewer than 100 stay.
+    """
+    known = set() if _drawn_from(data) is data.undivided else set(data.dev.split_keys)
+    new = [index for index, text in enumerate(rows.split_keys) if text not in known]
+    if len(new) == len(rows):
+        return new
     if len(new) < LEAST:
         raise UserError(
             f"final scores need at least {LEAST} examples whose texts are not in the dev split; received {len(new)} in "
             f"{rows.source}; pass {argument('test_file', python='test=')}"
         )
-    _, final = train_dev_split(rows.select(new), min(share * len(texts) / len(new), 0.5), seed, stratify=True)
-    chosen = set(final.split_keys)
-    log_info(f"{len(texts) - len(new)} training examples have texts of the dev split, so they are not final")
-    return rows.select([index for index, text in enumerate(texts) if text not in chosen]), final
+    log_info(f"{len(rows) - len(new)} training examples have texts of the dev split, so they are not final")
+    return new
 
 
 def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:

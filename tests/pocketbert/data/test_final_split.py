@@ -88,6 +88,24 @@ def test_every_example_is_final_once() -> None:
         np.testing.assert_allclose(shares, np.bincount(whole.data.train.labels) / len(whole.data.train), atol=0.12)
 
 
+def test_texts_of_a_given_dev_split_are_final_in_no_fold(capsys: pytest.CaptureFixture[str]) -> None:
+    examples = tiny_finetuning.examples(317, seed=5)
+    data = given_dev(examples, examples.select(range(0, 317, 3)))
+    folds = folds_of(data, 4, seed=1)
+    chosen = set(data.dev.texts)
+    assert sum(text in chosen for text in examples.texts) >= 106
+    finals = [text for fold in folds if fold.final for text in fold.final.dev.texts]
+    assert sorted(finals) == sorted(text for text in examples.texts if text not in chosen)
+    for fold in folds:
+        assert fold.final is not None and fold.data.dev.texts == data.dev.texts
+        train, final = texts_of(fold.data.train, fold.final.dev)
+        assert chosen <= train and not train & final
+        assert len(fold.data.train) + len(fold.final.dev) == 317
+    assert "training examples have texts of the dev split, so they are not final" in capsys.readouterr().err
+    with pytest.raises(UserError, match="not in the dev split; received 0 in made for the test; pass test="):
+        folds_of(given_dev(examples, examples), 4)
+
+
 def test_few_examples_get_five_folds_and_very_few_are_refused() -> None:
     assert fold_count(drawn_dev(499), None) == 5
     assert fold_count(drawn_dev(500), None) == 0
@@ -105,5 +123,6 @@ def test_few_examples_get_five_folds_and_very_few_are_refused() -> None:
 def test_folds_need_as_many_different_texts() -> None:
     examples = tiny_finetuning.examples(120, seed=5)
     same = dataclasses.replace(examples, texts=tuple(examples.texts[number % 3] for number in range(120)))
+    dev = dataclasses.replace(examples, texts=[f"dev {number}" for number in range(120)])
     with pytest.raises(UserError, match="4 folds need at least 4 different texts; received 3"):
-        folds_of(given_dev(same, examples), 4)
+        folds_of(given_dev(same, dev), 4)
