@@ -52,10 +52,18 @@ def make(log: Path, point: Point, seed: int, folder: Path, *, company: int = 1) 
     note(log, f"end {point_name(point)} {seed} {os.getpid()}")
 
 
+def die(log: Path, times: int, point: Point, seed: int, folder: Path) -> None:
+    """A run with seed 2 is killed so many times; others finish."""
+    note(log, f"begin {point_name(point)} {seed}")
+    if seed == 2 and log.read_text("utf-8").count(" 2\n") <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    finish(folder, seed, accuracy=score(point, seed))
+
+
 def fail(how: str, point: Point, seed: int, folder: Path) -> None:
     """A run that ends without a result."""
-    if how == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "raised":
+        raise ZeroDivisionError
     if how == "refused":
         raise UserError("the input must be good; received bad")
     raise TrainingFailed(f"the loss of {folder.name} must stay finite")

@@ -47,7 +47,7 @@ class Trials:
 
         Raises:
           UserError: `make_run` rejected its input, or a result is damaged or on storage that is not shared.
-          TrainingFailed: a process died.
+          TrainingFailed: a process ended by an error of the program.
         """
         finished = [job for job in jobs if job.finished]
         for job in finished:

@@ -11,7 +11,8 @@ import socket
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.notation import Notation, argument, current_notation, use_notation
@@ -45,7 +46,7 @@ class Workers:
 
         Raises:
           UserError: `make_run` rejected its input. The other runs are stopped.
-          TrainingFailed: a process died, for example because memory ran out.
+          TrainingFailed: a process ended by an error of the program.
         """
         raise NotImplementedError
 
@@ -60,7 +61,60 @@ class InTurn(Workers):
             yield _make(make_run, job)
 
 
-class Processes(Workers):
+class _Death(NamedTuple):
+    """How the process of a run died; `killed` unless by an error of the program."""
+
+    how: str
+    killed: bool
+
+
+class _AtOnce(Workers):
+    """Executes several runs at a time in other processes, each with a log next to its folder.
+
+    A run whose process is killed, for example because memory ran out, starts once more, from its checkpoint. If that is
+    killed, too, the run has failed.
+    """
+
+    def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Executes all jobs; see `Workers`."""
+        waiting, killed = list(jobs), set[Path]()
+        running: dict[Any, tuple[Job, float]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.parallel:
+                    job = waiting.pop(0)
+                    running[self._start(make_run, job)] = job, time.monotonic()
+                process, answer = self._ended(list(running))
+                job, begun = running.pop(process)
+                if not isinstance(answer, _Death):
+                    yield answer
+                    continue
+                sentence, again = f"{job.name}: {answer.how}; see {job.log}", job.folder not in killed
+                if not answer.killed:
+                    raise TrainingFailed(f"{sentence}; the same command resumes")
+                log_info(f"{sentence}; it starts once more" if again else sentence)
+                killed.add(job.folder)
+                if again:
+                    waiting.insert(0, job)
+                else:
+                    yield Outcome(job, time.monotonic() - begun, f"{answer.how}, twice")
+        finally:
+            self._stop(list(running))
+
+    def _start(self, make_run: MakeRun, job: Job) -> Any:
+        """Starts a run; returns its process, or what stands for it."""
+        raise NotImplementedError
+
+    def _ended(self, processes: Sequence[Any]) -> tuple[Any, Outcome | _Death]:
+        """Waits until one of the processes has executed its run; raises its `UserError`."""
+        raise NotImplementedError
+
+    def _stop(self, processes: Sequence[Any]) -> None:
+        """Ends unfinished runs at once."""
+        raise NotImplementedError
+
+
+class Processes(_AtOnce):
     """Executes several runs at a time in processes on this machine.
 
     Each process uses an equal share of the CPU cores and writes a log next to its run folder. The processes end with
@@ -82,30 +136,25 @@ class Processes(Workers):
         while self._idle:
             self._idle.pop().end()
 
-    def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Executes all jobs; see `Workers`."""
-        waiting = list(jobs)
-        running: dict[Any, tuple[_WorkerProcess, Job]] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < self.parallel:
-                    job = waiting.pop(0)
-                    worker = self._idle.pop() if self._idle else _WorkerProcess(self.threads)
-                    running[worker.connection] = worker, job
-                    worker.start(make_run, job)
-                    log_info(f"{job.name}: starts; log: {job.log}")
-                for ready in multiprocessing.connection.wait(list(running)):
-                    worker, job = running[ready]
-                    outcome = worker.outcome(job)
-                    del running[ready]
-                    if worker.jobs < self._jobs_a_process:
-                        self._idle.append(worker)
-                    else:
-                        worker.end()
-                    yield outcome
-        finally:
-            for worker, _ in running.values():
-                worker.stop()
+    def _start(self, make_run: MakeRun, job: Job) -> _WorkerProcess:
+        process = self._idle.pop() if self._idle else _WorkerProcess(self.threads)
+        process.start(make_run, job)
+        log_info(f"{job.name}: starts; log: {job.log}")
+        return process
+
+    def _ended(self, processes: Sequence[_WorkerProcess]) -> tuple[_WorkerProcess, Outcome | _Death]:
+        ready = multiprocessing.connection.wait([process.connection for process in processes])
+        process = next(process for process in processes if process.connection in ready)
+        answer = process.answer()
+        if isinstance(answer, _Death) or process.jobs == self._jobs_a_process:
+            process.end()
+        else:
+            self._idle.append(process)
+        return process, answer
+
+    def _stop(self, processes: Sequence[_WorkerProcess]) -> None:
+        for process in processes:
+            process.stop()
 
 
 class _WorkerProcess:
@@ -121,22 +170,19 @@ class _WorkerProcess:
 
     def start(self, make_run: MakeRun, job: Job) -> None:
         self.jobs += 1
-        # A dead process is reported by `outcome`.
+        # A dead process is reported by `answer`.
         with contextlib.suppress(BrokenPipeError):
             self.connection.send((make_run, job))
 
-    def outcome(self, job: Job) -> Outcome:
-        """Waits for the outcome of the started job."""
+    def answer(self) -> Outcome | _Death:
+        """Waits for the outcome of the started job, or the death of the process."""
         try:
             return _checked(self.connection.recv())
         except (EOFError, ConnectionResetError):
             self._process.join()
             code = self._process.exitcode
             assert code is not None
-            ended = f"exit code {code}" if code >= 0 else f"signal {-code}"
-            raise TrainingFailed(
-                f"{job.name}: the process ended with {ended}; see {job.log}; the same command resumes"
-            ) from None
+            return _Death(f"the process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}", code < 0)
 
     def end(self) -> None:
         """Lets the idle process end."""
@@ -150,11 +196,11 @@ class _WorkerProcess:
         self.connection.close()
 
 
-class Ray(Workers):
+class Ray(_AtOnce):
     """Executes runs on a Ray cluster.
 
     All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
-    cores, and of the GPUs at most one. A run whose machine dies starts once more on another one, from its checkpoint.
+    cores, and of the GPUs at most one. A run whose machine dies starts once more on another one, as one that is killed.
 
     Args:
       parallel: number of simultaneous runs.
@@ -180,30 +226,10 @@ class Ray(Workers):
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Executes all jobs; see `Workers`."""
-        ray = self._ray
         self._connect()
-        try:
-            waiting, lost = list(jobs), set[str]()
-            running: dict[Any, Job] = {}
-            while waiting or running:
-                while waiting and len(running) < self.parallel:
-                    job = waiting.pop(0)
-                    running[self._submit(make_run, job)] = job
-                    log_info(f"{job.name}: submitted to Ray; log: {job.log}")
-                done, _ = ray.wait(list(running), num_returns=1)
-                for reference in done:
-                    job = running.pop(reference)
-                    outcome = self._outcome(reference, job, again=job.name not in lost)
-                    if outcome is not None:
-                        yield outcome
-                        continue
-                    lost.add(job.name)
-                    waiting.insert(0, job)
-        finally:
-            # This stops unfinished runs.
-            ray.shutdown()
+        yield from super().outcomes(make_run, jobs)
 
-    def _submit(self, make_run: MakeRun, job: Job) -> Any:
+    def _start(self, make_run: MakeRun, job: Job) -> Any:
         """Submits a run with its share of the machines that are alive now; returns its reference."""
         ray = self._ray
         total = ray.cluster_resources()
@@ -213,22 +239,20 @@ class Ray(Workers):
         gpus = min(1.0, total.get("GPU", 0) / self.parallel)
         # One call per process, because the memory of its graphs is released only when the process ends.
         work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
+        log_info(f"{job.name}: submitted to Ray; log: {job.log}")
         return work.remote(make_run, job, threads, current_notation())
 
-    def _outcome(self, reference: Any, job: Job, *, again: bool) -> Outcome | None:
-        """Waits for a run; None if its machine or process died, for example because memory ran out, and it may repeat.
-
-        Raises:
-          TrainingFailed: it died, and may not repeat.
-        """
+    def _ended(self, processes: Sequence[Any]) -> tuple[Any, Outcome | _Death]:
+        (reference,), _ = self._ray.wait(processes, num_returns=1)
         try:
-            return _checked(self._ray.get(reference))
+            return reference, _checked(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
-            sentence = f"{job.name}: Ray lost the run ({type(error).__name__}); see {job.log} and ray status"
-            if not again:
-                raise TrainingFailed(f"{sentence}; the same command resumes") from None
-            log_info(f"{sentence}; it starts once more")
-            return None
+            killed = not isinstance(error, self._ray.exceptions.RayTaskError)
+            return reference, _Death(f"Ray lost the run ({type(error).__name__}; see ray status)", killed)
+
+    def _stop(self, processes: Sequence[Any]) -> None:
+        # This stops unfinished runs.
+        self._ray.shutdown()
 
     def _connect(self) -> None:
         try:

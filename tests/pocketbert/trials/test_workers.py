@@ -66,9 +66,9 @@ def test_processes_take_several_jobs(tmp_path: Path) -> None:
     [
         ("refused", UserError, "the input must be good; received bad"),
         (
-            "killed",
+            "raised",
             TrainingFailed,
-            r"seed-2: the process ended with signal 9; see .*seed-2.log; the same command resumes",
+            r"seed-2: the process ended with exit code 1; see .*seed-2.log; the same command resumes",
         ),
         (
             "failed",
@@ -82,6 +82,20 @@ def test_process_errors_reach_the_parent(how: str, error: type[Exception], messa
     make = functools.partial(fake_runs.fail, how)
     with pytest.raises(error, match=message):
         search(tmp_path / "grid", make, grid=one, seeds=(2,), workers=Processes(2))
+
+
+@pytest.mark.parametrize(("times", "failure"), [(1, ""), (9, "the process ended with signal 9, twice")])
+def test_killed_process_loses_only_its_run(
+    times: int, failure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = functools.partial(fake_runs.die, tmp_path / "log", times)
+    jobs = [Job({"rate": 3, "kind": "a"}, seed, tmp_path / "runs" / f"seed-{seed}") for seed in (7, 2, 4)]
+    outcomes = {outcome.job.seed: outcome for outcome in Processes(2).outcomes(make, jobs)}
+    assert {seed: outcome.failure for seed, outcome in outcomes.items()} == {7: "", 2: failure, 4: ""}
+    assert sorted(begun(tmp_path / "log")) == [f"rate=3,kind=a {seed}" for seed in (2, 2, 4, 7)]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "signal 9" in line]
+    assert [line.endswith("/seed-2.log; it starts once more") for line in lines] == [True, False][: min(times, 2)]
+    assert outcomes[7].score == fake_runs.score(jobs[0].point, 7)
 
 
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
@@ -137,13 +151,17 @@ class NodeDiedError(RayError):
     """What Ray raises in `get` for a run whose machine is gone."""
 
 
+class RayTaskError(RayError):
+    """What Ray raises in `get` for a run that has raised an error."""
+
+
 class FakeRay(types.ModuleType):
     """Ray's functions that are used, in this process; what was asked of them is in `asked`."""
 
     def __init__(self, nodes: list[dict[str, Any]]) -> None:
         super().__init__("ray")
         self.asked: list[Any] = []
-        self.exceptions = types.SimpleNamespace(RayError=RayError)
+        self.exceptions = types.SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
         self._nodes, self._waiting = nodes, dict[str, Any]()
 
     def init(self, address: str, log_to_driver: bool) -> None:
@@ -215,17 +233,27 @@ def test_ray_limits_parallel_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         search(tmp_path / "elsewhere", lambda point, seed, folder: None, workers=Ray(2, "auto"))
 
 
-def test_dead_ray_node_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "message", "begun_runs"),
+    [
+        (NodeDiedError, r"has a failed run; .*: Ray lost the run \(NodeDiedError; see ray status\), twice$", 8),
+        (RayTaskError, r"seed-2: Ray lost the run \(RayTaskError; .*\); see .*seed-2.log; the same command resumes", 1),
+    ],
+)
+def test_ray_errors_are_one_line(
+    kind: type[Exception], message: str, begun_runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", ray := FakeRay([{"Alive": True, "Resources": {"CPU": 2.0}}]))
 
     def died(reference: str) -> None:
-        raise NodeDiedError("The task failed because its node died.\nSee more.")
+        raise kind("The task failed because its node died.\nSee more.")
 
     monkeypatch.setattr(ray, "get", died)
-    with pytest.raises(TrainingFailed, match=r"seed-2: Ray lost the run \(NodeDiedError\); see .*the same command res"):
+    with pytest.raises(TrainingFailed, match=message):
         search(
             tmp_path / "grid", functools.partial(fake_runs.make, tmp_path / "log"), seeds=(2,), workers=Ray(1, "auto")
         )
+    assert len([request for request in ray.asked if request[0] == "remote"]) == begun_runs
     assert ray.asked[-1] == ("shutdown",)
 
 
@@ -249,7 +277,7 @@ def test_run_of_a_dead_node_starts_once_more(
     cores = [request[1]["num_cpus"] for request in ray.asked if request[0] == "remote"]
     # The other machine has fewer cores.
     assert cores == [16, 2, 2, 2, 2]
-    assert capsys.readouterr().err.count("Ray lost the run (NodeDiedError)") == 1
+    assert capsys.readouterr().err.count("Ray lost the run (NodeDiedError; see ray status)") == 1
 
 
 def test_missing_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
