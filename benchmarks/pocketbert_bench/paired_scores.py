@@ -92,16 +92,21 @@ class PairedScores:
         return sorted(losses, key=lambda part: -part.points), len(parts) - len(large)
 
     def _places(self, slices: Mapping[str, Sequence[str]]) -> dict[tuple[str, str, bool], np.ndarray]:
-        """Column, value, and whether it is a class → indices of its examples."""
+        """Column, value, and whether it is a class → indices of its examples; a class that is a slice, too, once."""
         parts: dict[tuple[str, str, bool], np.ndarray] = {}
         if self._classes is not None and self.right[0] is not None:
             parts = {
                 (CLASS_COLUMN, label, True): np.flatnonzero(self._classes == index)
                 for index, label in enumerate(self._labels)
             }
+        # A slice by the label column has the classes again, perhaps in another case.
+        classes = {label.casefold(): places for (_, label, _), places in parts.items()}
         for column, values in slices.items():
             array = np.asarray(values)
-            parts |= {(column, str(value), False): np.flatnonzero(array == value) for value in np.unique(array)}
+            for value in np.unique(array):
+                places = np.flatnonzero(array == value)
+                if not np.array_equal(places, classes.get(str(value).casefold(), ())):
+                    parts[column, str(value), False] = places
         return {name: places for name, places in parts.items() if len(places)}
 
     def _loss(self, places: np.ndarray, level: float, *, of_right: bool) -> Loss:

@@ -118,6 +118,17 @@ def test_slices_have_the_metric_of_their_examples(pair: tuple[Model, Model], lab
     assert "1 classes and slices have fewer than 30 examples" in str(compared)
 
 
+def test_a_slice_by_label_is_shown_once(pair: tuple[Model, Model], labelled: Examples) -> None:
+    assert labelled.labels is not None
+    classes = pb.compare(*pair, labelled)
+    labels = [LABELS[label] for label in labelled.labels]
+    capitals = [label.upper() for label in labels]
+    assert pb.compare(*pair, labelled, slices={"label": labels, "in_capitals": capitals}).parts == classes.parts
+    # Equal values of other examples are no classes.
+    others = pb.compare(*pair, labelled, slices={"guess": [*labels[1:], labels[0]]})
+    assert [part.value for part in others.parts if part.column == "guess"] and len(others.parts) > len(classes.parts)
+
+
 # With six answers that differ, the interval is rather too wide.
 @pytest.mark.parametrize(("differ", "count", "most"), [(0.15, 300, 196), (0.4, 61, 196), (0.03, 200, 200)])
 def test_intervals_cover_the_true_difference(differ: float, count: int, most: int) -> None:
