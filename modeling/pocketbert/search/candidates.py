@@ -69,12 +69,17 @@ def train_candidate(training: CandidateTraining, point: Mapping[str, Any], seed:
     if not training.trains:
         _score(training, encoder, folder)
         return
-    student: SupernetSlices | str = SupernetSlices(training.supernet, encoder)
+    runs: list[tuple[TaskData | TextData, Path, str, EfficientBERT]] = []
     if training.text is not None:
-        text_folder = folder.with_name(f"{folder.name}-text")
-        _train(student, TextData(training.text), text_folder, training.text_teacher, training.text_method, seed)
-        student = str(text_folder / MODEL_FOLDER)
-    _train(student, training.data, folder, training.teacher, training.method, seed)
+        text, on_text = TextData(training.text), folder.with_name(f"{folder.name}-text")
+        runs.append((text, on_text, training.text_teacher, training.text_method))
+    runs.append((training.data, folder, training.teacher, training.method))
+    student: SupernetSlices | str = SupernetSlices(training.supernet, encoder)
+    for data, run_folder, teacher, method in runs:
+        plan = plan_distillation(student, data, teacher=teacher, method=method, run=RunConfig(seed=seed))
+        # Every candidate has the same teacher and the same baselines.
+        run_plan(dataclasses.replace(plan, compares=False), run_folder)
+        student = str(run_folder / MODEL_FOLDER)
 
 
 def _score(training: CandidateTraining, encoder: EncoderConfig, folder: Path) -> None:
@@ -85,16 +90,3 @@ def _score(training: CandidateTraining, encoder: EncoderConfig, folder: Path) ->
     evaluator = data.evaluator(model, training.method.max_length, RunConfig(), {}, 32)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RESULT_FILE, {"main_metric": data.main_metric, "metrics": evaluator.metrics("of a candidate")})
-
-
-def _train(
-    student: SupernetSlices | str,
-    data: TaskData | TextData,
-    folder: Path,
-    teacher: str,
-    method: EfficientBERT,
-    seed: int,
-) -> None:
-    plan = plan_distillation(student, data, teacher=teacher, method=method, run=RunConfig(seed=seed))
-    # Every candidate has the same teacher and the same baselines.
-    run_plan(dataclasses.replace(plan, compares=False), folder)

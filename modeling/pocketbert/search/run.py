@@ -17,8 +17,6 @@ from pocketbert.checkpoints.supernet import supernet_config
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.final_split import recorded_parts
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.distillation.methods.efficientbert import EfficientBERT
-from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.model import Model
@@ -47,12 +45,7 @@ from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
-from pocketbert.training.run_folder import (
-    REPORT_FILE,
-    begin_run,
-    clear_run,
-    run_once,
-)
+from pocketbert.training.run_folder import REPORT_FILE, begin_run, clear_run, run_once
 from pocketbert.training.state import digest_directory
 from pocketbert.trials.clock import RunClock
 from pocketbert.trials.scores import best, scores
@@ -175,16 +168,9 @@ class _Search:
         supernet = supernet_config(self._base)
         if self.supernet is not None:
             check_supernet(self.supernet, supernet)
-        self._given = self._base.feedforward.expressions if self._base.feedforward else ()
-        self._first_space = self._space(config.stages[0], self._given)
+        expressions = self._base.feedforward.expressions if self._base.feedforward else ()
+        self._first_space = self._space(config.stages[0], expressions)
         self._parts = divide(self.data, config)
-        # Checks teacher, student and data before anything is written.
-        for part in (TextData(self.text), self._parts.candidates) if self.text else (self._parts.candidates,):
-            is_text = isinstance(part, TextData)
-            rate = config.text_learning_rate if is_text else config.learning_rate
-            method = EfficientBERT(max_length=config.max_length, learning_rate=rate)
-            part_teacher = self.text_teacher if is_text else self.teacher
-            plan_distillation(supernet, part, teacher=part_teacher, method=method, run=RunConfig())
         if self.tasks and 3 not in config.stages:
             raise UserError(
                 f"search: other tasks train the supernet of stage 3; received {len(self.tasks)} with stages "
@@ -194,10 +180,22 @@ class _Search:
             SupernetTask(data=leave_out(task.data, config), teacher=Path(task.teacher).absolute())
             for task in self.tasks
         ]
+        self._supernets = Supernets(
+            base=self._base,
+            data=self._parts.supernets,
+            text=None if self.text is None else str(Path(self.text).absolute()),
+            teacher=str(Path(self.teacher).absolute()),
+            text_teacher=str(Path(self.text_teacher).absolute()),
+            config=config,
+            tasks=self._tasks,
+            supernet=self.supernet,
+        )
+        # Checks teacher, student and data before anything is written.
+        for part in (TextData(self.text), self._parts.candidates) if self.text else (self._parts.candidates,):
+            self._supernets.plan(supernet, part)
         if self.tasks:
             together = [SupernetTask(data=self._parts.supernets, teacher=self.teacher), *self._tasks]
-            method = EfficientBERT(max_length=config.max_length, learning_rate=config.learning_rate, epochs=1)
-            plan_tasks(supernet, together, method=method, run=RunConfig())
+            plan_tasks(supernet, together, method=self._supernets.method(self.data), run=RunConfig())
         opened = open_data(self.data)
         self._main_metric = opened.main_metric
         self.recorded: dict[str, Any] = {
@@ -233,18 +231,7 @@ class _Search:
             if not any((folder / name).exists() for name in (SUPERNET_FOLDER, LATENCY_FOLDER)):
                 clear_run(folder, SEARCH_FILES)
             raise
-        supernets = Supernets(
-            folder=folder,
-            base=self._base,
-            data=self._parts.supernets,
-            text=None if self.text is None else str(Path(self.text).absolute()),
-            teacher=str(Path(self.teacher).absolute()),
-            text_teacher=str(Path(self.text_teacher).absolute()),
-            config=self.config,
-            tasks=self._tasks,
-            supernet=self.supernet,
-        )
-        supernet = supernets.frozen()
+        supernet = self._supernets.frozen(folder)
         self._candidate_text: str | None = None
         if self.text is not None and (share := self.config.candidate_text_share):
             drawn = folder.absolute() / CANDIDATE_TEXT_FILE
@@ -271,11 +258,11 @@ class _Search:
                         if 3 not in journal.ended:
                             journal.add(StageEnd(3, "minutes"))
                         continue
-                    supernet = supernets.learning(space)
-                training = self._training(supernets, supernet, space, stage)
+                    supernet = self._supernets.learning(folder, space)
+                training = self._training(supernet, space, stage)
                 rounds.run(training, stage, number)
             count = self.config.retrained
-            retrained = rounds.retrain(self._again(supernets, training), journal.comparable, count) if count else []
+            retrained = rounds.retrain(self._again(training), journal.comparable, count) if count else []
         finally:
             self.workers.close()
         shutil.rmtree(folder / CANDIDATES_FOLDER, ignore_errors=True)
@@ -304,8 +291,8 @@ class _Search:
             encoder=self._base, stage=stage, winner=() if stage == 1 else winner, constraints=self.constraints
         )
 
-    def _training(self, supernets: Supernets, supernet: Path, space: SearchSpace, stage: int) -> CandidateTraining:
-        data = self._parts.stage_3 if stage == 3 else self._parts.candidates
+    def _training(self, supernet: Path, space: SearchSpace, stage: int) -> CandidateTraining:
+        supernets, data = self._supernets, self._parts.stage_3 if stage == 3 else self._parts.candidates
         return CandidateTraining(
             space=space,
             supernet=str(supernet.absolute()),
@@ -318,10 +305,10 @@ class _Search:
             trains=stage != 3,
         )
 
-    def _again(self, supernets: Supernets, training: CandidateTraining) -> CandidateTraining:
+    def _again(self, training: CandidateTraining) -> CandidateTraining:
         """The second training: on all examples but those for scores, as long as that of a supernet."""
         data = dataclasses.replace(training.data, train=self._parts.supernets.train)
-        return dataclasses.replace(training, data=data, method=supernets.method(data), trains=True)
+        return dataclasses.replace(training, data=data, method=self._supernets.method(data), trains=True)
 
 
 def _summary(candidate: Candidate) -> dict[str, Any]:

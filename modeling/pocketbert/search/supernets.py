@@ -12,6 +12,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.distillation.initialization import SupernetSlices
 from pocketbert.distillation.methods.efficientbert import EfficientBERT
+from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.run import distill_planned
 from pocketbert.errors import UserError
@@ -28,10 +29,9 @@ from pocketbert.training.run_folder import MODEL_FOLDER
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supernets:
-    """Trains the supernets of a search in its folder.
+    """Trains the supernets of a search.
 
     Attributes:
-      folder: folder of the search.
       base: base architecture.
       data: the task and the examples that supernets train on.
       text: plain text, or None.
@@ -42,7 +42,6 @@ class Supernets:
       supernet: model directory of a warmed-up supernet, or None.
     """
 
-    folder: Path
     base: EncoderConfig
     data: TaskData
     text: str | None
@@ -52,28 +51,33 @@ class Supernets:
     tasks: Sequence[SupernetTask] = ()
     supernet: Path | None = None
 
-    def frozen(self) -> Path:
-        """Warms up the complete supernet of stages 1 and 2, unless one is given; returns its model directory."""
+    def frozen(self, folder: Path) -> Path:
+        """Warms up the complete supernet of stages 1 and 2, unless one is given; returns its model directory.
+
+        Args:
+          folder: folder of the search.
+        """
         if self.supernet:
             return self.supernet
         log_info("warming up the supernet")
-        return self._distill(supernet_config(self.base), self._first_data, self.folder / SUPERNET_FOLDER)
+        return self._distill(supernet_config(self.base), self._first_data, folder / SUPERNET_FOLDER)
 
-    def learning(self, space: SearchSpace) -> Path:
+    def learning(self, folder: Path, space: SearchSpace) -> Path:
         """Warms up the complete supernet of stage 3, then trains it with one candidate per step.
 
         Args:
+          folder: folder of the search.
           space: space of stage 3, with the operations to keep.
 
         Returns:
           Its model directory.
         """
         log_info("warming up the supernet of stage 3")
-        root, winner = self.folder / LEARNING_SUPERNET_FOLDER, space.config(space.winner)
+        root, winner = folder / LEARNING_SUPERNET_FOLDER, space.config(space.winner)
         # Without constraints, the draw is uniform.
         drawn = space if space.constraints else None
         start = SupernetSlices(
-            self.supernet or self.folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
+            self.supernet or folder / SUPERNET_FOLDER / MODEL_FOLDER, supernet_config(winner, keep_operations=True)
         )
         directory = self._distill(start, self._first_data, root / "warmed_up")
         log_info("training the supernet of stage 3 with one candidate per step")
@@ -97,6 +101,11 @@ class Supernets:
         train_supernet(directory, data, root / "finetuned", teacher=teacher, method=method, run=self._run, space=drawn)
         return root / "finetuned" / MODEL_FOLDER
 
+    def plan(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData) -> DistillationPlan:
+        """The warm-up of a complete supernet on some data; see `plan_distillation`."""
+        teacher = self.text_teacher if isinstance(data, TextData) else self.teacher
+        return plan_distillation(student, data, teacher=teacher, method=self.method(data), run=self._run)
+
     def method(
         self, data: TaskData | TextData, *, epochs: int | None = None, steps: int | None = None
     ) -> EfficientBERT:
@@ -119,9 +128,7 @@ class Supernets:
         return RunConfig(seed=self.config.seed)
 
     def _distill(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData, folder: Path) -> Path:
-        teacher = self.text_teacher if isinstance(data, TextData) else self.teacher
-        plan = plan_distillation(student, data, teacher=teacher, method=self.method(data), run=self._run)
-        distill_planned(plan, folder)
+        distill_planned(self.plan(student, data), folder)
         return folder / MODEL_FOLDER
 
 

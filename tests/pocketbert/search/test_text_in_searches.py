@@ -60,11 +60,11 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"task": task, "text": folder / "text"}
 
 
-def test_text_has_its_batch_size_and_rate(teachers: dict[str, Path], tmp_path: Path) -> None:
+def test_text_has_its_batch_size_and_rate(teachers: dict[str, Path]) -> None:
     config = SearchConfig(batch_size=7, learning_rate=3e-3, text_batch_size=11, text_learning_rate=2e-3).resolved()
     data = tiny_distillation.task_data(teachers["task"])
     models = {"teacher": str(teachers["task"]), "text_teacher": str(teachers["text"])}
-    supernets = Supernets(folder=tmp_path, base=BASE, data=data, text="text.txt", config=config, **models)
+    supernets = Supernets(base=BASE, data=data, text="text.txt", config=config, **models)
     for source, expected in ((TextData("text.txt"), (11, 2e-3)), (data, (7, 3e-3))):
         options = supernets.method(source)
         assert (options.batch_size, options.learning_rate) == expected
