@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketbert.notation import argument
 from pocketbert.report import render
-from pocketbert.training.grids.report import axis_range
+from pocketbert.report.scatter import axis_range
 from pocketbert.training.stage_log import LINE_NAMES
 
 Comparison = Mapping[str, Any]

@@ -45,5 +45,11 @@ class Scatter:
         }
 
 
+def axis_range(numbers: Sequence[float]) -> tuple[float, float]:
+    """An axis range with a margin around the numbers; it is not empty for equal numbers."""
+    margin = max(0.05 * (max(numbers) - min(numbers)), 5e-4)
+    return min(numbers) - margin, max(numbers) + margin
+
+
 def _share(value: float, low: float, high: float) -> float:
     return (value - low) / (high - low) if high > low else 0.5

@@ -43,7 +43,7 @@ class Grid:
         problems = [] if self.values else ["a grid needs an option with values; received none"]
         for name, values in self.values.items():
             if not values or len(set(values)) != len(values):
-                shown = ",".join(map(_text, values)) or "none"
+                shown = ",".join(map(value_text, values)) or "none"
                 problems.append(f"{name} needs different values; received {shown}")
         raise_if_any(problems, "grid")
 
@@ -54,7 +54,7 @@ class Grid:
 
 def point_name(point: Point) -> str:
     """Formats a point as a folder name: `learning_rate=2e-05,epochs=3`."""
-    return ",".join(f"{name}={_text(value)}" for name, value in point.items())
+    return ",".join(f"{name}={value_text(value)}" for name, value in point.items())
 
 
 def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection[str] = ()) -> list[typing.Any]:
@@ -126,7 +126,8 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
     return Grid(values)
 
 
-def _text(value: Value) -> str:
+def value_text(value: Value) -> str:
+    """A value as you write it in a grid."""
     return "none" if value is None else str(value)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pocketbert.report import render
-from pocketbert.training.grids.points import STATISTICS
+from pocketbert.report.scatter import Scatter, axis_range
+from pocketbert.training.grids.points import STATISTICS, value_text
 
 Summary = Mapping[str, Any]
 
@@ -23,9 +24,8 @@ def table(summary: Summary) -> list[str]:
             ["*" if row["best"] else "", *row["options"], *([row["failed"]] if row["failed"] else row["numbers"])]
         )
     # Rows with an error message do not affect the widths of columns.
-    widths = [
-        max((len(line[i]) for line in lines if len(line) == len(lines[0])), default=0) for i in range(len(lines[0]))
-    ]
+    columns = zip(*(line for line in lines if len(line) == len(lines[0])), strict=True)
+    widths = [max(map(len, column)) for column in columns]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines]
 
 
@@ -43,7 +43,9 @@ def page(summary: Summary) -> str:
         main=summary["main_metric"],
         sentence=sentence(summary),
         warnings=summary["warnings"],
-        fixed=", ".join(f"{name}={_text(values[0])}" for name, values in summary["grid"].items() if len(values) == 1),
+        fixed=", ".join(
+            f"{name}={value_text(values[0])}" for name, values in summary["grid"].items() if len(values) == 1
+        ),
         head=_head(summary),
         options=len(_varied(summary)),
         rows=list(_rows(summary)),
@@ -55,7 +57,7 @@ def sentence(summary: Summary) -> str:
     """Describes the selected point, the statistic that selected it, and the baseline."""
     best, seeds, main = summary["best"], len(summary["seeds"]), summary["main_metric"]
     baseline = summary["baseline"]
-    options = ", ".join(f"{name}={_text(value)}" for name, value in best["options"].items())
+    options = ", ".join(f"{name}={value_text(value)}" for name, value in best["options"].items())
     over = f", the {summary['choose']} of {seeds} seeds," if seeds > 1 else ""
     return (
         f"Best of {len(summary['points'])} points: {options}, with {main} {best['value']:.4f}{over}"
@@ -90,7 +92,7 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
             numbers = [point["value"], *spread, *(metrics[name][statistic] for name in others)]
         yield {
             "best": point["options"] == summary["best"]["options"],
-            "options": [_text(point["options"][name]) for name in _varied(summary)],
+            "options": [value_text(point["options"][name]) for name in _varied(summary)],
             "numbers": [f"{number:.4f}" for number in numbers],
             "failed": "; ".join(f"seed {seed} failed: {why}" for seed, why in point["failures"].items()),
         }
@@ -105,12 +107,10 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
 
 
 def _chart(summary: Summary, option: str) -> dict[str, Any]:
-    """Returns the chart of one option: coordinates in SVG pixels, with a plot area of 292 x 176."""
+    """Returns the chart of one option: coordinates of a `Scatter`."""
     main, values = summary["main_metric"], summary["grid"][option]
     if all(isinstance(value, int | float) for value in values):
         values = sorted(values)
-    # Equal distances: values are words, or rates with meaningful ratios.
-    places = {value: 56 + 292 * (index + 0.5) / len(values) for index, value in enumerate(values)}
     runs = [(point["options"][option], run["metrics"][main]) for point in summary["points"] for run in point["runs"]]
     best = {
         value: max(scores)
@@ -122,28 +122,16 @@ def _chart(summary: Summary, option: str) -> dict[str, Any]:
         )
     }
     low, high = axis_range([number for _, number in runs])
-
-    def height(number: float) -> float:
-        return round(192 - 176 * (number - low) / (high - low), 1)
-
+    plot = Scatter([0, len(values)], [low, high])
+    # Equal distances: values are words, or rates with meaningful ratios.
+    places = {value: plot.x(index + 0.5) for index, value in enumerate(values)}
     return {
         "option": option,
         # 1e-5, not 1e-05: an axis can have ten labels.
         "places": [
-            {"x": round(x, 1), "text": _text(value).replace("e-0", "e-"), "anchor": "middle"}
-            for value, x in places.items()
+            {"x": x, "text": value_text(value).replace("e-0", "e-"), "anchor": "middle"} for value, x in places.items()
         ],
-        "dots": [{"x": round(places[value], 1), "y": height(number)} for value, number in runs],
-        "line": " ".join(f"{places[value]:.1f},{height(number)}" for value, number in best.items()),
-        "ticks": [{"y": height(number), "text": f"{number:.3f}"} for number in (low, (low + high) / 2, high)],
+        "dots": [{"x": places[value], "y": plot.y(number)} for value, number in runs],
+        "line": " ".join(f"{places[value]},{plot.y(number)}" for value, number in best.items()),
+        "ticks": [{"y": plot.y(number), "text": f"{number:.3f}"} for number in (low, (low + high) / 2, high)],
     }
-
-
-def axis_range(numbers: Sequence[float]) -> tuple[float, float]:
-    """Returns an axis range with a margin around the numbers; it is not empty for equal numbers."""
-    margin = max(0.05 * (max(numbers) - min(numbers)), 5e-4)
-    return min(numbers) - margin, max(numbers) + margin
-
-
-def _text(value: Any) -> str:
-    return "none" if value is None else str(value)
