@@ -257,7 +257,7 @@ class _Compression:
                 at_start = costs[inputs.recipe].predict(inputs.described.config, inputs.shares)
                 choice = Choice(inputs, folder, at_start.latency_ms, lambda: seconds_left() - _ending(clock))
                 try:
-                    choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(_EXPORT, 1))
+                    choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(_EXPORT))
                 except GateFailed as failure:
                     raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
                 ending = _ending(clock)

@@ -192,8 +192,7 @@ class _WorkerProcess:
     def stop(self) -> None:
         """Ends the process at once."""
         self._process.terminate()
-        self._process.join()
-        self.connection.close()
+        self.end()
 
 
 class Ray(_AtOnce):

@@ -64,7 +64,12 @@ def run_grid(
       UserError: bad input, or `output` contains another search.
       TrainingFailed: every point has a failed run.
     """
-    _check(seeds, choose)
+    problems = []
+    if not seeds or len(set(seeds)) != len(seeds):
+        problems.append(f"seeds must be one or more different numbers; received {list(seeds)}")
+    if choose not in STATISTICS:
+        problems.append(f"choose must be one of {', '.join(STATISTICS)}; received {choose!r}")
+    raise_if_any(problems, "grid")
     workers = workers or InTurn()
     recorded = {"grid": {name: list(values) for name, values in grid.values.items()}, "seeds": list(seeds), **recorded}
     with open_run(output, recorded, overwrite=overwrite) as folder:
@@ -157,12 +162,3 @@ def summarize(
         "baseline": baseline,
         "warnings": chosen_scores.warnings if baseline else [],
     }
-
-
-def _check(seeds: Sequence[int], choose: str) -> None:
-    problems = []
-    if not seeds or len(set(seeds)) != len(seeds):
-        problems.append(f"seeds must be one or more different numbers; received {list(seeds)}")
-    if choose not in STATISTICS:
-        problems.append(f"choose must be one of {', '.join(STATISTICS)}; received {choose!r}")
-    raise_if_any(problems, "grid")
