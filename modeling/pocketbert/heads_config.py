@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pocketbert.errors import UserError
@@ -110,6 +110,26 @@ def described_heads(task: Any) -> str:
         f"{part.name} ({part.kind}{': ' if part.labels else ''}{', '.join(part.labels)})" for part in _of(task)
     ]
     return ", ".join(described)
+
+
+def without_labels(task: Any) -> str:
+    """The kind of a task without labels, or the heads without, such as `stars (regression)`; empty if all have some."""
+    if not task.tasks:
+        return "" if task.labels else task.kind
+    return ", ".join(f"{part.name} ({part.kind})" for part in task.tasks if not part.labels)
+
+
+def with_decisions(task: Any, decide: Callable[[Any], Any]) -> Any:
+    """A task with other thresholds of its answers, or of those of each of several heads: `decide` of each task."""
+    if not task.tasks:
+        return dataclasses.replace(task, decisions=decide(task))
+    parts = tuple(dataclasses.replace(part, decisions=decide(part)) for part in task.tasks)
+    return dataclasses.replace(task, tasks=parts)
+
+
+def has_decisions(task: Any) -> bool:
+    """Whether the answers have thresholds of their own, or those of one of several heads."""
+    return any(part.decisions is not None for part in (task, *_of(task)))
 
 
 def same_heads(one: Any, other: Any) -> bool:

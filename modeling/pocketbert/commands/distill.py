@@ -81,7 +81,8 @@ class DistillationDataOptions:
         teacher's predictions, so methods that read logits alone need no --teacher.
       unlabelled_file: texts without labels, on which the student also learns the teacher's predictions: a table with
         the columns of --train-file, or a file with a text per line. Texts of the dev split are left out.
-      least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability.
+      least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability; of
+        several heads, the least sure answer.
       augmented_file: augmented training examples from pocketbert augment.
       text: plain text for distillation without a task: a file or folder.
       pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.

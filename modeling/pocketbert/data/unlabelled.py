@@ -13,8 +13,10 @@ from pocketbert.configs import TASK_RULES
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.rows import read_utf8
 from pocketbert.data.readers.tables import SUFFIXES, read_table
+from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.heads_config import without_labels
 from pocketbert.progress import log_info
 
 
@@ -34,27 +36,27 @@ def with_unlabelled(
     log.
 
     Args:
-      data: a task with an answer per text or pair.
+      data: a task with an answer per text or pair, or several heads.
       source: a `.csv`, `.tsv` or `.jsonl` file; another file with a text per line; or an object as in `table`. Labels
         are not read.
       text: column of the text.
       pair: column of the second text of a pair.
       separator: column separator of a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text, and log their number.
-      least_confidence: leave out texts for which the teacher's best label has a lower probability; None for all.
+      least_confidence: leave out texts for which the teacher's best label has a lower probability, or the least sure
+        answer of several heads; None for all.
 
     Raises:
       UserError: unreadable rows, pairs for single texts or the reverse, another kind of examples, or no text is left.
     """
-    train = data.train
-    in_tables = TASK_RULES[data.task.kind].reads == "table"
-    if not in_tables or not isinstance(train, Examples) or not isinstance(data.dev, Examples):
+    train, reads = data.train, TASK_RULES[data.task.kind].reads
+    if reads not in ("table", "heads") or not isinstance(train, Examples | SharedTexts):
         raise UserError(f"unlabelled texts are for answers per text or pair; received them for {data.task.kind}")
     if least_confidence is not None and not 0 < least_confidence < 1:
         raise UserError(f"least_confidence must lie between 0 and 1; received {least_confidence:g}")
-    if least_confidence is not None and not data.task.labels:
+    if least_confidence is not None and (lacking := without_labels(data.task)):
         raise UserError(
-            f"least_confidence needs labels with probabilities; received {data.task.kind}; leave it out for scores"
+            f"least_confidence needs labels with probabilities; received {lacking}; leave it out for scores"
         )
     if train.has_pairs != (pair is not None):
         needed = (
@@ -72,7 +74,7 @@ def with_unlabelled(
         }
         rows, _ = read_table(source, **columns)
     known = {"the dev split": set(data.dev.read_texts), "the training examples": set(train.read_texts)}
-    if isinstance(data.test, Examples):
+    if data.test is not None:
         known = {"the test split": set(data.test.read_texts), **known}
     counts = dict.fromkeys((*known, "other rows"), 0)
     kept: list[int] = []

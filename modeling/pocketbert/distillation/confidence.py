@@ -9,16 +9,18 @@ import numpy as np
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.heads_config import with_decisions
 from pocketbert.model import Model
 from pocketbert.progress import log_info
-from pocketbert.tasks.predictor import text_logits
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import supervised_task
 
 
 def confident(data: TaskData, teacher: Model, max_length: int) -> TaskData:
     """Leaves out unlabelled texts for which the teacher's best label is less probable than `least_confidence`.
 
-    Of several labels, the teacher must be as sure of the presence or absence of each one.
+    Of several labels, the teacher must be as sure of the presence or absence of each one; of several heads, as sure of
+    the answer of each, and of the tag of each word.
 
     Args:
       data: the data, with unlabelled texts and `least_confidence`.
@@ -30,8 +32,10 @@ def confident(data: TaskData, teacher: Model, max_length: int) -> TaskData:
     """
     assert data.unlabelled is not None
     # The best label, whatever thresholds the teacher's answers have.
-    task: Any = supervised_task(dataclasses.replace(teacher.tasks[0], decisions=None))
-    return most_certain(data, task.certainty(text_logits(teacher, data.unlabelled, max_length)))
+    task = supervised_task(with_decisions(teacher.tasks[0], lambda _: None))
+    predictor = model_predictor(teacher, max_length=max_length)
+    rows: Any = task.rows(data.unlabelled, predictor.tokenizer, predictor.max_length)
+    return most_certain(data, rows.certainty(predictor.forward(rows.encoded, show_progress=True)))
 
 
 def most_certain(data: TaskData, certainty: np.ndarray) -> TaskData:

@@ -19,7 +19,7 @@ from pocketbert.distillation.plan import DistillationPlan, read_of_teacher
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.heads_config import same_heads, with_poolings_of
+from pocketbert.heads_config import same_heads, with_poolings_of, without_labels
 from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -108,8 +108,8 @@ def plan_distillation(
     if isinstance(data, TaskData) and data.least_confidence is not None:
         if teacher_directory is None:
             problems.append("least_confidence needs the teacher itself; received none; give it, or leave it out")
-        elif not data.task.labels:
-            problems.append(f"least_confidence is for labels; received {data.task.kind}; leave it out")
+        elif lacking := without_labels(data.task):
+            problems.append(f"least_confidence is for labels; received {lacking}; leave it out")
     if run.teacher_precision is not None and any(stage.teacher_features for stage in stages):
         if cache is not None or not any(read_of_teacher(stage, opened) for stage in stages):
             what = "cached targets" if cache is not None else "soft labels"

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.batches import EncodedExamples
+from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import DataWarning, count_truncated
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.head_tables import read_heads
@@ -178,8 +178,13 @@ class Several(SupervisedTask):
         if not data.labelled:
             raise UserError(f"several heads need {data.missing_labels}; add texts with them")
 
-    def encode(self, data: SharedTexts, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """Encodes one row per text; longer texts are truncated. For the labels see `tasks.parts`."""
+    def encode(self, data: SharedTexts | Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
+        """Encodes one row per text; longer texts are truncated.
+
+        For the labels see `tasks.parts`; unlabelled `Examples` have none.
+        """
+        if isinstance(data, Examples):
+            return encode(data, tokenizer, max_length)
         rows = self.rows(data, tokenizer, max_length)
         return rows.encoded.with_labels(packed_labels(self, rows.labels))
 

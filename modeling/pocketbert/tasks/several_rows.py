@@ -156,6 +156,10 @@ class SeveralRows:
         of_part = of_part[of_part >= 0]
         return of_part if len(of_part) else np.arange(len(self._rows[name]))
 
+    def certainty(self, outputs: Outputs) -> np.ndarray:
+        """Probability of the least certain decision of all heads for each unlabelled text, float64 [N]."""
+        return np.min([rows.certainty(part_outputs(name, outputs)) for name, rows in self.parts.items()], axis=0)
+
     def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
         """The answers of all heads to each text; see `Several.predict`."""
         answers: list[dict[str, Any]] = [{} for _ in range(len(self))]

@@ -184,6 +184,11 @@ class TaggedRows:
             for words, places in zip(self.data.words, self._places, strict=True)
         ]
 
+    def certainty(self, outputs: Outputs) -> np.ndarray:
+        """Probability of the least certain tag of a word of each text, float64 [N]; 1 for texts without words."""
+        probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
+        return np.array([probability[places[places >= 0]].min(initial=1.0) for places in self._places])
+
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
         """Predictions as `predict` writes them, with the text, and with its labelled spans as `true_spans`."""
         rows = []

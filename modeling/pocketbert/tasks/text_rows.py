@@ -51,6 +51,13 @@ class TextRows:
         decided = task.decide(logits)
         return lambda rows: task.compute([metric], labels[rows], decided[rows], logits=logits[rows])[metric]
 
+    def certainty(self, outputs: Outputs) -> np.ndarray:
+        """Probability of the least certain decision for each text, float64 [N]; for tasks with labels."""
+        assert self._task is not None
+        decided = self._task.certainty(outputs["logits"])
+        assert decided is not None
+        return decided.reshape(len(self), -1).min(axis=1)
+
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
         """Predictions as `predict` writes them, with the text, and with the label of the example as `true_…`."""
         assert self._task is not None and self._labels is not None

@@ -302,7 +302,9 @@ class TaskRunData(RunData):
 
     def _examples(self, stage: Stage) -> Any:
         examples = self.given.augmented if self.part(stage) == "augmented" else self.given.train
-        return joined(examples, self.given.unlabelled) if self.reads_unlabelled(stage) else examples
+        if not self.reads_unlabelled(stage):
+            return examples
+        return joined(examples.first_texts(len(examples)), self.given.unlabelled)
 
     def _unused(self, used: Collection[str]) -> list[str]:
         augmented = self.given.augmented

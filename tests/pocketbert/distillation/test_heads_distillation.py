@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import tensorflow as tf
 import tiny_distillation
 import tiny_finetuning
 import tiny_heads
+from safetensors.numpy import load_file
 from scipy.special import expit, log_softmax, softmax
 
 import pocketbert as pb
+from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
+from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.predictions import logits_by_name, prediction_terms
 from pocketbert.distillation.run import distill
@@ -30,6 +34,7 @@ from pocketbert.training.stage import Stage
 
 METHODS = tiny_distillation.tag_methods(16)
 TINYBERT = METHODS["tinybert"]
+PREDICTIONS = get_method("tinybert")(max_length=19, without=("embedding", "transformer"), prediction_epochs=1)
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +156,90 @@ def test_teacher_teaches_each_head_on_each_text(teacher: Path, tmp_path: Path) -
     expected += np.mean(tags)
     received = task.loss(outputs, tf.constant(labels), inputs["input_mask"])
     assert float(received) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, list[Any]]:
+    """Columns of different texts, none of which is in the dev split."""
+    columns, known = tiny_heads.table(260, 1), {*tiny_heads.table(31, 2)["text"]}
+    places = {text: row for row, text in enumerate(columns["text"]) if text not in known}
+    return {name: [values[row] for row in places.values()] for name, values in columns.items()}
+
+
+def part(columns: dict[str, list[Any]], rows: slice) -> dict[str, list[Any]]:
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], teacher: Path, tmp_path: Path) -> None:
+    dev = tiny_heads.table(31, 2)
+    labelled = pb.data.heads(part(texts, slice(47)), tiny_heads.KINDS, dev=dev)
+    both = pb.data.with_unlabelled(labelled, {"text": [*texts["text"], dev["text"][3]]})
+    assert both.unlabelled is not None and both.unlabelled.read_texts == texts["text"][47:]
+    # The teacher's predictions take the place of all labels, so these texts may have some.
+    everything = pb.data.heads(texts, tiny_heads.KINDS, dev=dev)
+    student = pb.TeacherLayers((1,))
+    weights = []
+    for name, examples in (("both", both), ("everything", everything), ("labelled", labelled)):
+        result = distill(student, examples, tmp_path / name, teacher=teacher, method=PREDICTIONS)
+        weights.append(load_file(Path(result.model_directory) / "model.safetensors"))
+    assert weights[0].keys() == weights[1].keys()
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not all(np.array_equal(weights[0][name], weights[2][name]) for name in weights[0])
+
+
+def test_all_heads_must_be_sure(
+    texts: dict[str, list[Any]], teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = part(texts, slice(47))
+    # Few texts have tags.
+    columns["slots"] = [tags if row % 5 else "" for row, tags in enumerate(columns["slots"])]
+    data = pb.data.heads(columns, tiny_heads.KINDS, dev=tiny_heads.table(31, 2))
+    others, model = texts["text"][47:], pb.from_pretrained(teacher)
+    inputs = model.tokenizer(others, max_length=19)
+    outputs, lengths = model(dict(inputs)), inputs["input_mask"].numpy().sum(axis=1)
+    moods = softmax(outputs["mood_logits"].numpy().astype(np.float64), axis=1).max(axis=1)
+    tags = softmax(outputs["slots_token_logits"].numpy().astype(np.float64), axis=2).max(axis=2)
+    # Each token of this vocabulary is a word; the first and the last ones are special.
+    words = np.array([row[1 : length - 1].min() for row, length in zip(tags, lengths, strict=True)])
+    ordered = np.sort(np.minimum(moods, words))
+    assert 0 < (moods < words).sum() < len(words)
+    # Between two texts, so that rounding moves none.
+    least = float(ordered[22] + ordered[23]) / 2
+    sure = pb.data.with_unlabelled(data, {"text": others}, least_confidence=least)
+    capsys.readouterr()
+    result = distill(pb.TeacherLayers((1,)), sure, tmp_path / "run", teacher=teacher, method=PREDICTIONS)
+    assert f"{len(others) - 23} of {len(others)} unlabelled texts have a label" in capsys.readouterr().err
+    assert result.steps == -(-(47 + len(others) - 23) // 32)
+
+
+def test_scores_have_no_confidence(texts: dict[str, list[Any]]) -> None:
+    rows = {**part(texts, slice(9)), "stars": [float(row) for row in range(9)]}
+    data = pb.data.heads(rows, {"mood": "classification", "stars": "regression"}, dev=rows)
+    assert pb.data.with_unlabelled(data, {"text": ["a b"]}).unlabelled is not None
+    with pytest.raises(
+        UserError, match=r"needs labels with probabilities; received stars \(regression\); leave it out"
+    ):
+        pb.data.with_unlabelled(data, {"text": ["a b"]}, least_confidence=0.5)
+
+
+def test_unlabelled_file_from_the_command_line(texts: dict[str, list[Any]], teacher: Path, tmp_path: Path) -> None:
+    for name, columns in (("train", part(texts, slice(41))), ("dev", tiny_heads.table(17, 2))):
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "more.txt").write_text("\n".join(texts["text"][41:]), encoding="utf-8")
+    shared = ["--method=tinybert", f"--teacher={teacher}", "--teacher-layers=1", "--max-length=19",
+              f"--train-file={tmp_path / 'train.jsonl'}", f"--dev-file={tmp_path / 'dev.jsonl'}",
+              "--heads=mood:classification,slots:token_classification", f"--unlabelled-file={tmp_path / 'more.txt'}",
+              "--without=embedding,transformer", "--prediction-epochs=1"]  # fmt: skip
+    assert cli.main(["cache-teacher", *shared, f"--output={tmp_path / 'cache'}", "--dtype=float32"]) == 0
+    results = []
+    for name, cache in (("live", []), ("cached", [f"--teacher-cache={tmp_path / 'cache'}"])):
+        assert cli.main(["distill", *shared, *cache, f"--output={tmp_path / name}"]) == 0
+        results.append(json.loads((tmp_path / name / "result.json").read_text("utf-8")))
+    live, cached = results
+    assert live["steps"] == cached["steps"] == -(-len(texts["text"]) // 32)
+    assert live["metrics"] == pytest.approx(cached["metrics"], abs=1e-6)
+    assert "unlabelled_file" in (tmp_path / "live/run.toml").read_text("utf-8")
 
 
 def test_other_heads_are_refused(data: TaskData, teacher: Path, tmp_path: Path) -> None:

@@ -145,8 +145,6 @@ def test_options_for_one_head_are_refused(start: Path, tmp_path: Path) -> None:
             finetune(start, data, tmp_path / "run", config=config, run=run)
     with pytest.raises(UserError, match="kfold.* received several"):
         finetune(start, pb.data.heads(tiny_heads.table(30, 1), tiny_heads.KINDS), tmp_path / "run", kfold=3)
-    with pytest.raises(UserError, match="unlabelled texts are for answers per text or pair; received them for several"):
-        pb.data.with_unlabelled(data, {"text": ["a film"]})
 
 
 def test_heads_of_other_data_are_refused(trained: FinetuneResult) -> None:
