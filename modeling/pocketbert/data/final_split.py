@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.label_strata import label_folds, rows_by_group
+from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import UserError, raise_if_any
@@ -111,10 +112,11 @@ def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np
     """Indices of the other examples and of the examples of each fold, int64, ascending.
 
     Examples with the same text are in the same fold. Classes keep their shares (scikit-learn's
-    `StratifiedGroupKFold`), and so does each of several labels (`label_folds`); other examples have `GroupKFold`.
+    `StratifiedGroupKFold`), and so does each of several labels (`label_folds`); other examples have `GroupKFold`. Of
+    several heads, the texts, classes and labels of each keep their shares.
 
     Raises:
-      UserError: there are fewer different texts than folds.
+      UserError: there are fewer different texts than folds, or a fold lacks labels for a head.
     """
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
@@ -125,8 +127,11 @@ def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np
             f"{count} folds need at least {count} different texts; received {texts} in {rows.source}; "
             f"pass {argument('kfold', 2)}, or more texts"
         )
-    if rows.label_sets is not None:
-        fold_of = label_folds(rows.label_sets, groups, count, seed)
+    label_sets = rows.strata if isinstance(rows, SharedTexts) else rows.label_sets
+    if label_sets is not None:
+        fold_of = label_folds(label_sets, groups, count, seed)
+        if isinstance(rows, SharedTexts):
+            _check_heads(rows, fold_of, count)
         return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(count)]
     if rows.classes is None:
         return list(GroupKFold(count, shuffle=True, random_state=seed).split(groups, groups=groups))
@@ -160,25 +165,39 @@ def examples_to_fold(data: TaskData, count: int) -> LabelledData:
             f"{argument('kfold')} must lie between 2 and half of the {len(rows)} examples; received {count}; pass "
             "another number, or more examples"
         )
+    for task in data.task.tasks or (data.task,):
+        _check_labels(rows.parts[task.name] if isinstance(rows, SharedTexts) else rows, task.labels, count)
+    return rows
+
+
+def _check_labels(rows: LabelledData, labels: Sequence[str], count: int) -> None:
+    """Raises a `UserError` if a class has fewer different texts than folds; logs such labels if a text has several."""
+    groups = _text_numbers(rows)
     if rows.classes is not None:
-        groups = _text_numbers(rows)
         by_class = {label: len(set(groups[rows.classes == label].tolist())) for label in set(rows.classes.tolist())}
         label = min(by_class, key=lambda index: (by_class[index], index))
         if by_class[label] < count:
             remedy = f"pass {argument('kfold', by_class[label])}, or more" if by_class[label] > 1 else "pass more"
             raise UserError(
                 f"{count} folds need at least {count} different texts of each label; received {by_class[label]} of "
-                f"{data.task.labels[label]!r} in {rows.source}; {remedy} texts with this label"
+                f"{labels[label]!r} in {rows.source}; {remedy} texts with this label"
             )
     if rows.label_sets is not None:
-        texts = (rows_by_group(rows.label_sets, _text_numbers(rows)) > 0).sum(axis=0).tolist()
-        rare = [
-            f"{label!r} ({number})" for label, number in zip(data.task.labels, texts, strict=True) if number < count
-        ]
+        texts = (rows_by_group(rows.label_sets, groups) > 0).sum(axis=0).tolist()
+        rare = [f"{label!r} ({number})" for label, number in zip(labels, texts, strict=True) if number < count]
         if rare:
             more = "" if len(rare) <= _SHOWN else f" and {len(rare) - _SHOWN} more"
             log_info(f"some of the {count} folds lack labels with fewer texts: {', '.join(rare[:_SHOWN])}{more}")
-    return rows
+
+
+def _check_heads(rows: SharedTexts, fold_of: np.ndarray, count: int) -> None:
+    """Raises a `UserError` if a fold has no text with a label for one of several heads."""
+    missing = [name for name in rows.parts if len(set(fold_of[rows.rows_of(name)].tolist())) < count]
+    if missing:
+        raise UserError(
+            f"{count} folds need texts with labels for each head in every fold; received too few for "
+            f"{', '.join(missing)} in {rows.source}; pass {argument('kfold', 2)}, or more texts"
+        )
 
 
 def all_examples(data: TaskData, seed: int = 0) -> ThreeSplits:

@@ -91,6 +91,7 @@ class Several(SupervisedTask):
     """An answer of each of several heads for a text."""
 
     kind = "several"
+    scored_by_folds = True
     output_names: tuple[str, ...] = ()
     default_max_length = 128
 

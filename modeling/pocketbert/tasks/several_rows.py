@@ -48,6 +48,7 @@ class SeveralRows:
 
     def __init__(self, task: Several, data: SharedTexts | Examples, tokenizer: Any, max_length: int) -> None:
         self._task = task
+        self._inputs = data, tokenizer, max_length
         # By head, places of its rows among all rows; None if it has all of them.
         self._rows = data.rows if isinstance(data, SharedTexts) else None
         self.parts: dict[str, TextRows | TaggedRows] = {}
@@ -173,6 +174,20 @@ class SeveralRows:
             for answer, values in zip(answers, described, strict=True):
                 answer[name] = values
         return answers
+
+    def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
+        """Predictions as `predict` writes them, with the text; see `TextRows.answers`.
+
+        Each head has its label, if the text has one: `{"intent": {"label": …, "true_label": …}}`.
+        """
+        data, *inputs = self._inputs
+        unlabelled = self if self._rows is None else SeveralRows(self._task, data.first_texts(len(self)), *inputs)
+        answers = unlabelled.described(outputs)
+        for name, rows in self.parts.items():
+            for index, answer in enumerate(rows.answers(self.of_head(name, outputs))):
+                del answer["text"]
+                answers[self.row_of(name, index)][name] = answer
+        return [{"text": text, **answer} for text, answer in zip(data.texts, answers, strict=True)]
 
 
 class SeveralEvaluator:

@@ -17,6 +17,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.files import write_tensors, write_text
+from pocketbert.heads_config import described_heads
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
@@ -69,6 +70,12 @@ def check_foldable(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequen
         raise UserError(
             f"{option} needs a task of kind {listed(scored)}; received {data.task.kind}; leave it out, or pass a dev "
             "split"
+        )
+    if data.task.tasks and (run.decision_thresholds or run.reject is not None):
+        chosen = argument("decision_thresholds", True) if run.decision_thresholds else argument("reject", run.reject)
+        raise UserError(
+            f"{option} chooses thresholds for one head; received {chosen} with {described_heads(data.task)}; leave one "
+            "of them out"
         )
     if run.distribution == "multi-worker":
         raise UserError(f"{option} trains several models; received it with multi-worker; use one machine")

@@ -143,8 +143,6 @@ def test_options_for_one_head_are_refused(start: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=reason):
             finetune(start, data, tmp_path / "run", config=config, run=run)
-    with pytest.raises(UserError, match="kfold.* received several"):
-        finetune(start, pb.data.heads(tiny_heads.table(30, 1), tiny_heads.KINDS), tmp_path / "run", kfold=3)
 
 
 def test_heads_of_other_data_are_refused(trained: FinetuneResult) -> None:
