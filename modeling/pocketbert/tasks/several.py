@@ -141,23 +141,31 @@ class Several(SupervisedTask):
         return SeveralHeads(encoder, self)
 
     def loss(
-        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
-        """The weighted sum of the losses of the heads; for the labels see `tasks.parts`."""
+        """The weighted sum of the losses of the heads; for the labels see `tasks.parts`.
+
+        `weights` are float32 [B] for all heads, or by head as `loss_factors` gives them; None for 1.
+        """
         split = part_labels(self, labels)
         terms = {
-            name: part.loss(part_outputs(name, outputs), split[name], mask, weights)
+            name: part.loss(part_outputs(name, outputs), split[name], mask, _of_head(name, weights))
             for name, part in self.parts.items()
         }
         return weighted_sum(self, terms)
 
+    def loss_factors(self, class_weights: Any, labels: tf.Tensor) -> Any:
+        """By head, the factors of its losses, from the weights of its classes by head; heads without are left out."""
+        split = part_labels(self, labels)
+        return {name: self.parts[name].loss_factors(weights, split[name]) for name, weights in class_weights.items()}
+
     def uniform_loss(
-        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
+        self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
         """See `Task.uniform_loss`; a head without labels to smooth keeps its own loss."""
         split, terms = part_labels(self, labels), {}
         for name, part in self.parts.items():
-            arguments = part_outputs(name, outputs), split[name], mask, weights
+            arguments = part_outputs(name, outputs), split[name], mask, _of_head(name, weights)
             uniform = part.uniform_loss(*arguments)
             terms[name] = part.loss(*arguments) if uniform is None else uniform
         return weighted_sum(self, terms)
@@ -304,6 +312,11 @@ class Several(SupervisedTask):
 
     def _named(self, metrics: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
         return MEAN, *(output_name(name, metric) for name in metrics for metric in metrics[name])
+
+
+def _of_head(name: str, weights: Any) -> Any:
+    """The factors of the losses of a head, from those by head, or from those of all."""
+    return weights.get(name) if isinstance(weights, Mapping) else weights
 
 
 def _some_of_each_head(data: Any, most: int) -> np.ndarray:

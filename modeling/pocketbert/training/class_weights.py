@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.heads_config import described_heads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 NONE, BALANCED = "none", "balanced"
 
 
-def parse_class_weights(text: str) -> dict[str, float]:
+def parse_class_weights(text: str) -> dict[str, float | None]:
     """Parses `label=weight,…`; returns {} for `none` and `balanced`.
+
+    For several heads, a part is `head:label=weight`, or `head=balanced`, which has None as its weight.
 
     Quote a label that contains a comma together with its weight: `"yes, really=2",no=1`.
 
@@ -28,14 +31,14 @@ def parse_class_weights(text: str) -> dict[str, float]:
         raise UserError(f"class_weights must be a text such as 'spam=3,ham=1'; received {text!r}")
     if text in (NONE, BALANCED):
         return {}
-    weights: dict[str, float] = {}
+    weights: dict[str, float | None] = {}
     for part in next(csv.reader([text]), []) or [""]:
         label, _, number = part.rpartition("=")
         try:
-            weight = float(number)
+            weight = None if number == BALANCED else float(number)
         except ValueError:
             weight = math.nan
-        if not label or not 0 < weight < math.inf:
+        if not label or not (weight is None or 0 < weight < math.inf):
             raise UserError(
                 f"class_weights must be none, balanced or label=weight,… with positive numbers; received {text!r}"
             )
@@ -66,8 +69,6 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
     Raises:
       UserError: the task has no classes, or lacks one of the labels.
     """
-    import numpy as np
-
     from pocketbert.tasks.registry import get_task
 
     if text == NONE:
@@ -76,23 +77,89 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
     if not classes:
         raise UserError(f"class_weights needs a task with classes; {task.kind} has none; received {text}; leave it out")
     if text == BALANCED:
-        several = labels.ndim == 2
-        counts = labels.sum(axis=0, dtype=np.int64) if several else np.bincount(labels, minlength=len(classes))
-        occur = (counts > 0) & (counts < len(labels))
-        if not occur.any():
+        return _balanced(classes, labels)
+    weights = parse_class_weights(text)
+    if None in weights.values():
+        raise UserError(f"class_weights must have numbers, as HEAD=balanced is for several heads; received {text!r}")
+    return _weights(weights, classes)
+
+
+def class_weights_by_head(text: str, task: TaskConfig, data: Any) -> dict[str, np.ndarray] | None:
+    """Computes the loss weight of each class of several heads; see `class_weights`.
+
+    Args:
+      text: `none`; `balanced` for all heads with classes; or `head=balanced` and `head:label=weight`, separated by
+        commas. Missing heads and labels have weight 1.
+      task: the task of the heads.
+      data: training examples, `SharedTexts`.
+
+    Returns:
+      By head, float32 `[classes]`; heads that the text does not name are left out. None for `none`.
+
+    Raises:
+      UserError: no head has classes, or a head or a label is unknown.
+    """
+    from pocketbert.tasks.registry import get_task
+
+    if text == NONE:
+        return None
+    parts = {name: part for name, part in get_task(task).parts.items() if part.weighted_classes}
+    if not parts:
+        raise UserError(f"class_weights needs a head with classes; received {text} for {described_heads(task)}")
+    weights = {}
+    for name, chosen in _by_head(text, [*parts]).items():
+        part, where = parts[name], f"head {name}: "
+        if isinstance(chosen, str):
+            weights[name] = _balanced(part.weighted_classes, part.class_targets(data.parts[name]), where)
+        else:
+            weights[name] = _weights(chosen, part.weighted_classes, where)
+    return weights
+
+
+def _by_head(text: str, heads: Sequence[str]) -> Mapping[str, str | dict[str, float | None]]:
+    """By head, `balanced`, or a weight for each label."""
+    if text == BALANCED:
+        return dict.fromkeys(heads, BALANCED)
+    chosen: dict[str, str | dict[str, float | None]] = {}
+    for key, weight in parse_class_weights(text).items():
+        name, colon, label = key.partition(":")
+        of_head = chosen.setdefault(name, BALANCED if weight is None else {})
+        if name not in heads or isinstance(of_head, str) != (weight is None) or bool(colon) == (weight is None):
             raise UserError(
-                f"class_weights=balanced needs training examples of different classes, {_listed(classes)}; all have "
-                "the same; leave it out"
+                "class_weights of several heads must be balanced, HEAD=balanced, or HEAD:LABEL=WEIGHT for each label, "
+                f"of the heads {', '.join(heads)}; received {key!r}"
             )
-        weights = np.ones(len(counts), np.float32)
-        balanced = (len(labels) - counts[occur]) / counts[occur] if several else None
-        weights[occur] = len(labels) / (occur.sum() * counts[occur]) if balanced is None else balanced
-        return weights
-    weights_by_label = parse_class_weights(text)
-    unknown = [label for label in weights_by_label if label not in classes]
+        if not isinstance(of_head, str):
+            of_head[label] = weight
+    return chosen
+
+
+def _balanced(classes: Sequence[str], labels: np.ndarray, where: str = "") -> np.ndarray:
+    import numpy as np
+
+    several = labels.ndim == 2
+    counts = labels.sum(axis=0, dtype=np.int64) if several else np.bincount(labels, minlength=len(classes))
+    occur = (counts > 0) & (counts < len(labels))
+    if not occur.any():
+        raise UserError(
+            f"{where}class_weights=balanced needs training examples of different classes, {_listed(classes)}; all have "
+            "the same; leave it out"
+        )
+    weights = np.ones(len(counts), np.float32)
+    balanced = (len(labels) - counts[occur]) / counts[occur] if several else None
+    weights[occur] = len(labels) / (occur.sum() * counts[occur]) if balanced is None else balanced
+    return weights
+
+
+def _weights(weights: Mapping[str, float | None], classes: Sequence[str], where: str = "") -> np.ndarray:
+    import numpy as np
+
+    unknown = [label for label in weights if label not in classes]
     if unknown:
-        raise UserError(f"class_weights must name labels of the task, {_listed(classes)}; received {_listed(unknown)}")
-    return np.asarray([weights_by_label.get(label, 1.0) for label in classes], np.float32)
+        raise UserError(
+            f"{where}class_weights must name labels of the task, {_listed(classes)}; received {_listed(unknown)}"
+        )
+    return np.asarray([weights.get(label, 1.0) for label in classes], np.float32)
 
 
 def _listed(labels: Sequence[str]) -> str:

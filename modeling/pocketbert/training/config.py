@@ -214,7 +214,8 @@ class FinetuneConfig:
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 or off for no clipping.
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`, for classes, tags and several
-        labels; for questions, the labels are has_answer and no_answer.
+        labels; for questions, the labels are has_answer and no_answer. For several heads: `balanced`, or
+        `head=balanced` and `head:label=weight`, separated by commas.
       triplet_margin: embedding with negatives: learn that the negative is further away than the partner by this margin
         (triplet loss) (default: the partner is the nearest text of the batch).
       new_head: start with a new head, even if the model has a head with the same labels.

@@ -12,9 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer
 from pocketbert.configs import EncoderConfig
-from pocketbert.data.assets import task_of_asset
 from pocketbert.data.task_data import TaskData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
@@ -24,7 +22,7 @@ from pocketbert.output_folders import check_inputs
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
 from pocketbert.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, room_problem
 from pocketbert.training.callbacks import Callback
-from pocketbert.training.class_weights import BALANCED, class_weights
+from pocketbert.training.class_weights import BALANCED, class_weights, class_weights_by_head
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.folds import check_foldable, finetune_in_folds
 from pocketbert.training.frozen_weights import FrozenWeights, frozen_paths
@@ -309,7 +307,7 @@ def _resolved(
     model = start.config
     if config.pairs is None:
         compares = data.task.rules.head == "sentence" and train.has_pairs and len(train) <= _FEW_PAIRS
-        compares = compares and config.head_start == "fit" and _embeds_sentences(start)
+        compares = compares and config.head_start == "fit" and start.embeds_sentences
         config = dataclasses.replace(config, pairs="auto" if compares else "joint")
     constant = {*frozen_paths(frozen, run.freeze, model, (data.task,), new_head=config.new_head)}
     trains = any(
@@ -327,15 +325,10 @@ def _resolved(
     return config
 
 
-def _embeds_sentences(start: ModelInit) -> bool:
-    """Whether an encoder was trained for embeddings."""
-    assert start.directory is not None and start.description is not None
-    # The weights of `pocketbert fetch` have their task elsewhere.
-    return is_sentence_transformer(start.description.tasks) or task_of_asset(start.directory) is not None
-
-
-def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | None:
+def _class_weights(config: FinetuneConfig, data: TaskData) -> np.ndarray | dict[str, np.ndarray] | None:
     task, text = get_task(data.task), config.class_weights
+    if task.parts:
+        return class_weights_by_head(text, data.task, data.train)
     counted = text == BALANCED and task.weighted_classes
     targets = task.class_targets(data.train) if counted else np.zeros(0, np.int32)
     return class_weights(text, data.task, targets)

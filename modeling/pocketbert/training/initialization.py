@@ -23,11 +23,12 @@ from pocketbert.checkpoints.directory import (
 )
 from pocketbert.checkpoints.huggingface import read_config
 from pocketbert.checkpoints.module_layout import transformer_folder
+from pocketbert.checkpoints.sentence_transformers import is_sentence_transformer
 from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.data.assets import model_or_start
+from pocketbert.data.assets import model_or_start, task_of_asset
 from pocketbert.data.task_data import TaskData
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
@@ -72,6 +73,14 @@ class ModelInit:
     def untrained(self) -> bool:
         """Whether all weights are random."""
         return self.start == "random" or self.initial_biases
+
+    @property
+    def embeds_sentences(self) -> bool:
+        """Whether a model directory was trained for embeddings."""
+        if self.directory is None or self.description is None:
+            return False
+        # The weights of `pocketbert fetch` have their task elsewhere.
+        return is_sentence_transformer(self.description.tasks) or task_of_asset(self.directory) is not None
 
     def recorded(self, role: str) -> dict[str, Any]:
         """Everything that determines the initial weights, as JSON values; names begin with `role`, e.g. `student`."""

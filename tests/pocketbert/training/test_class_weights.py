@@ -190,6 +190,7 @@ def test_weights_by_label() -> None:
             TaskConfig(kind="span"),
             "class_weights must name labels of the task, 'has_answer', 'no_answer'; received 'low'",
         ),
+        ("low=balanced", THREE, "must have numbers, as HEAD=balanced is for several heads; received 'low=balanced'"),
         ("PER=2", TAGS, "class_weights must name labels of the task, 'O', 'B-PER', 'I-PER'; received 'PER'"),
     ],
 )

@@ -64,8 +64,12 @@ def test_heads_continue(trained: FinetuneResult, tmp_path: Path, capsys: pytest.
     assert "continuing with the model's head for several (mood (classification: high, low)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["mood", "slots"])
-def test_head_alone_takes_the_first_step_of_one_task(name: str, start: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "weights_alone", "weights_in_both"), [("mood", "none", "none"), ("slots", "balanced", "slots=balanced")]
+)
+def test_head_alone_takes_the_first_step_of_one_task(
+    name: str, weights_alone: str, weights_in_both: str, start: Path, tmp_path: Path
+) -> None:
     other = next(head for head in tiny_heads.KINDS if head != name)
     data = tiny_heads.data(16, weights={other: 0.0})
     # No dropout: the heads draw from other states.
@@ -89,8 +93,9 @@ def test_head_alone_takes_the_first_step_of_one_task(name: str, start: Path, tmp
         train=data.train.parts[name],  # type: ignore[attr-defined]
         dev=data.dev.parts[name],  # type: ignore[attr-defined]
     )
-    finetune(tmp_path / "both", dataclasses.replace(data, task=both), tmp_path / "run", config=STEP)
-    finetune(tmp_path / "alone", one, tmp_path / "one", config=STEP)
+    config = dataclasses.replace(STEP, class_weights=weights_in_both)
+    finetune(tmp_path / "both", dataclasses.replace(data, task=both), tmp_path / "run", config=config)
+    finetune(tmp_path / "alone", one, tmp_path / "one", config=dataclasses.replace(STEP, class_weights=weights_alone))
     stepped, expected = (read_directory(tmp_path / run / "model").tensors for run in ("run", "one"))
     for path, values in expected.items():
         received = stepped[path.replace(f"heads.{part.kind}.", f"heads.several.parts.{name}.")]
@@ -136,7 +141,6 @@ def test_one_head_has_no_weight(start: Path, tmp_path: Path) -> None:
 def test_options_for_one_head_are_refused(start: Path, tmp_path: Path) -> None:
     data = tiny_heads.data(20)
     for config, run, reason in (
-        (dataclasses.replace(CONFIG, class_weights="balanced"), RunConfig(), "class_weights .* several has none"),
         (CONFIG, RunConfig(decision_thresholds=True), "decision_thresholds .* received it for several"),
         (CONFIG, RunConfig(reject=0.9), "reject .* received it for several"),
         (CONFIG, RunConfig(truncation="tail"), "a head has a tag for each word"),

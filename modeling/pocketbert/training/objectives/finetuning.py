@@ -51,7 +51,8 @@ class Finetuning(Objective):
     """The loss of the labels (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
 
     Attributes:
-      class_weights: float32 `[classes]`, weight of each of the task's `weighted_classes` in the loss; None for 1.
+      class_weights: float32 `[classes]`, weight of each of the task's `weighted_classes` in the loss; None for 1. For
+        several heads, these by head.
       head_pooling: see `FinetuneConfig`.
       head_start: see `FinetuneConfig`.
       head_start_examples: see `FinetuneConfig`.
@@ -62,7 +63,7 @@ class Finetuning(Objective):
     """
 
     name: ClassVar[str] = "finetuning"
-    class_weights: np.ndarray | None = None
+    class_weights: Any = None
     head_pooling: str = "first"
     head_start: str = "random"
     head_start_examples: int = FinetuneConfig.head_start_examples
@@ -276,6 +277,7 @@ class FinetuningPlan(Plan):
     def _start_parts(self, model: Model, run: PlannedRun, poolings: Sequence[Pooling]) -> Model:
         """Starts each of several heads where it would start alone."""
         train: Any = self.data.given.train
+        weights = self.objective.class_weights or {}
         starts: dict[str, HeadStart] = {}
         alone: dict[str, Model] = {}
         for name, part in get_task(self.tasks[0]).parts.items():
@@ -286,6 +288,7 @@ class FinetuningPlan(Plan):
                 train.parts[name],
                 self.stages[-1].max_length,
                 poolings,
+                weights.get(name),
                 most_examples=self.objective.head_start_examples,
             )
             assert start is not None
@@ -297,9 +300,9 @@ class FinetuningPlan(Plan):
             if start.pooling == "first":
                 # A head may have a layer of its own before the map, which the fit has read.
                 parts, others = (next(iter(one.heads.values())) for one in (model, alone[name]))
-                weights = weights_by_path(others)
+                values = weights_by_path(others)
                 for path, variable in weights_by_path(parts.parts[name]).items():
-                    variable.assign(weights[path])
+                    variable.assign(values[path])
             start_head(model, start.fit, name)
         reason = "; ".join(f"{name}: {start.reason}" for name, start in starts.items())
         run.start = {"pooling": pooling, "reason": reason, "fitted": True}
