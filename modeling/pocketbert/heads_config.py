@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pocketbert.errors import UserError
@@ -119,12 +119,13 @@ def without_labels(task: Any) -> str:
     return ", ".join(f"{part.name} ({part.kind})" for part in task.tasks if not part.labels)
 
 
-def with_decisions(task: Any, decide: Callable[[Any], Any]) -> Any:
-    """A task with other thresholds of its answers, or of those of each of several heads: `decide` of each task."""
+def with_decisions_of(task: Any, source: Any) -> Any:
+    """A task with the thresholds of another one, which has the same heads; without thresholds if that is None."""
+    task = dataclasses.replace(task, decisions=source and source.decisions)
     if not task.tasks:
-        return dataclasses.replace(task, decisions=decide(task))
-    parts = tuple(dataclasses.replace(part, decisions=decide(part)) for part in task.tasks)
-    return dataclasses.replace(task, tasks=parts)
+        return task
+    parts = zip(task.tasks, source.tasks if source else [None] * len(task.tasks), strict=True)
+    return dataclasses.replace(task, tasks=tuple(with_decisions_of(part, of_source) for part, of_source in parts))
 
 
 def has_decisions(task: Any) -> bool:

@@ -11,6 +11,7 @@ from test_java_host import host
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
+from pocketbert.decision_config import DecisionConfig
 from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_export.exporter import export
 
@@ -20,9 +21,19 @@ WORDS = "new york ##er ##s lives in un ##aff ##able zurich cafe 東 京 , . ! ' 
 TASK = TaskConfig(
     kind="several",
     tasks=(
-        TaskConfig(kind="classification", name="intent", labels=("ask", "book", "cancel")),
+        TaskConfig(
+            kind="classification",
+            name="intent",
+            labels=("ask", "book", "cancel"),
+            decisions=DecisionConfig(reject_below=0.45),
+        ),
         TaskConfig(kind="token_classification", name="slots", labels=("O", "B-LOC", "I-LOC")),
-        TaskConfig(kind="multi_label", name="topics", labels=("travel", "food")),
+        TaskConfig(
+            kind="multi_label",
+            name="topics",
+            labels=("travel", "food"),
+            decisions=DecisionConfig(thresholds=(0.15, 0.85)),
+        ),
         TaskConfig(kind="regression", name="stars"),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ import tiny_heads
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.task_data import TaskData
+from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
@@ -64,6 +66,33 @@ def test_gate_decides_by_each_head(bundle: Bundle) -> None:
     assert record["metric"] == "mean_of_heads"
     card = (bundle.directory / "README.md").read_text("utf-8")
     assert "with the heads mood (classification: high, low), slots (token-classification: O, B-BLAME" in card
+
+
+def test_heads_keep_their_thresholds(run: Path, data: TaskData, tmp_path: Path) -> None:
+    model, texts = pb.from_pretrained(run), data.dev.first_texts(31).texts
+    certain = np.sort([max(answer["mood"]["probabilities"].values()) for answer in model.predict(texts)])
+    # Between two texts, so that rounding moves none.
+    for decisions, shown in (
+        (DecisionConfig(reject_below=float(certain[8] + certain[9]) / 2), "Rejected answers of mood"),
+        (DecisionConfig(thresholds=(0.999, 0.001)), "Decision thresholds of mood | high 0.999, low 0.001"),
+    ):
+        mood, slots = (model.task or tiny_heads.task()).tasks or ()
+        parts = dataclasses.replace(mood, decisions=decisions), slots
+        model.tasks = (dataclasses.replace(model.tasks[0], tasks=parts),)
+        model.save_pretrained(tmp_path / "model", overwrite=True)
+        options: dict[str, Any] = {"recipe": "float32", "lengths": (21,), "examples": data, "overwrite": True}
+        folder = export(tmp_path / "model", tmp_path / "bundle", **options).directory
+        described = json.loads((folder / "bundle.json").read_text("utf-8"))["task"]["tasks"]
+        assert described[0]["decisions"] == json.loads(json.dumps(dataclasses.asdict(decisions)))
+        assert "decisions" not in described[1]
+        moods = [answer["mood"] for answer in Bundle.open(folder).predict(texts)]
+        if decisions.thresholds is None:
+            assert sum(answer["label"] is None for answer in moods) == 9
+        else:
+            expected = ["high" if answer["probabilities"]["high"] > 0.999 else "low" for answer in moods]
+            assert [answer["label"] for answer in moods] == expected
+        assert json.loads((folder / "verification.json").read_text("utf-8"))["passed"]
+        assert shown in (folder / "README.md").read_text("utf-8")
 
 
 def with_heads(bundle: Bundle, folder: Path, change: Any) -> Path:

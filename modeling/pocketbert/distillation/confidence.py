@@ -9,7 +9,7 @@ import numpy as np
 
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.heads_config import with_decisions
+from pocketbert.heads_config import with_decisions_of
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.predictor import model_predictor
@@ -32,7 +32,7 @@ def confident(data: TaskData, teacher: Model, max_length: int) -> TaskData:
     """
     assert data.unlabelled is not None
     # The best label, whatever thresholds the teacher's answers have.
-    task = supervised_task(with_decisions(teacher.tasks[0], lambda _: None))
+    task = supervised_task(with_decisions_of(teacher.tasks[0], None))
     predictor = model_predictor(teacher, max_length=max_length)
     rows: Any = task.rows(data.unlabelled, predictor.tokenizer, predictor.max_length)
     return most_certain(data, rows.certainty(predictor.forward(rows.encoded, show_progress=True)))

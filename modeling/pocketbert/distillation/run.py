@@ -22,6 +22,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import training_warnings
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.config import DistillResult, RunConfig
+from pocketbert.training.decision_options import log_heads_without_choice
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.plan import open_data
@@ -102,6 +103,7 @@ def with_data_notes(plan: DistillationPlan) -> DistillationPlan:
         warnings = training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages))
         for warning in warnings:
             log_info(f"warning: {warning}")
+        log_heads_without_choice(plan.run, plan.data)
         plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     return plan
 

@@ -54,7 +54,8 @@ class Scores:
       folds: main metric of each fold, if the metrics are means over folds; else empty.
       pairs: whether each example has two texts. An encoder of sentences knows each text, but not the pair, so after few
         pairs a simple method is the better choice unless the model is clearly above it.
-      decisions: thresholds of the answers, as `decisions.described_decisions` gives them; None for the defaults.
+      decisions: thresholds of the answers, as `decisions.described_decisions` gives them, or as `heads`, these by name
+        of a head; None for the defaults.
     """
 
     main_metric: str

@@ -8,6 +8,7 @@ an optimizer with momentum still moves the head's weights by its earlier gradien
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
 from pocketbert.heads_config import described_heads, loss_weight
 from pocketbert.tasks.base import SupervisedTask, Task
+from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.masked_lm import only_labelled
 from pocketbert.tasks.outputs import Labelled, check_finite_answers, has_label
@@ -214,12 +216,41 @@ class Several(SupervisedTask):
         metrics: Sequence[str] | None = None,
         choose_threshold: bool = False,
         show_progress: bool = False,
+        choice: DecisionChoice | None = None,
         **options: Any,
     ) -> SeveralEvaluator:
-        """See `SupervisedTask.evaluator`. There is no threshold to choose."""
+        """See `SupervisedTask.evaluator`; each evaluation makes the `choice` for each head that it fits."""
         self.check_data(data)
-        rows = self.rows(data, tokenizer, max_length)
-        return SeveralEvaluator(self, forward, rows, data, metrics or self.metrics, show_progress=show_progress)
+        rows, names = self.rows(data, tokenizer, max_length), metrics or self.metrics
+        choices = {} if choice is None else self._choices(choice)
+        return SeveralEvaluator(self, forward, rows, data, names, show_progress=show_progress, choices=choices)
+
+    def choice_problems(self, choice: DecisionChoice) -> list[str]:
+        """See `SupervisedTask.choice_problems`: those of all heads, if it fits none."""
+        if self._choices(choice):
+            return []
+        return [
+            f"head {name}: {problem}"
+            for name, of_head in self._choices_by_head(choice).items()
+            for problem in self.parts[name].choice_problems(of_head)
+        ]
+
+    def heads_without_choice(self, choice: DecisionChoice) -> list[str]:
+        """See `SupervisedTask.heads_without_choice`."""
+        fitting = self._choices(choice)
+        return [f"{name} ({part.kind})" for name, part in self.parts.items() if name not in fitting]
+
+    def _choices(self, choice: DecisionChoice) -> dict[str, DecisionChoice]:
+        """What to choose for each head; heads that it does not fit are left out."""
+        by_head = self._choices_by_head(choice).items()
+        return {name: of_head for name, of_head in by_head if not self.parts[name].choice_problems(of_head)}
+
+    def _choices_by_head(self, choice: DecisionChoice) -> dict[str, DecisionChoice]:
+        """The choice for each head. Its thresholds maximize its own part of the metric, or its main metric."""
+        if choice.metric is None:
+            return dict.fromkeys(self.parts, choice)
+        metrics = self.own_metrics([choice.metric])
+        return {name: dataclasses.replace(choice, metric=metrics[name][0]) for name in self.parts}
 
     def with_baseline(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from pocketbert.tasks.texts import TextTask
 from pocketbert.tasks.token_classification import TokenClassification, TokenEvaluator
 
 if TYPE_CHECKING:
+    from pocketbert.tasks.decisions import DecisionChoice
     from pocketbert.tasks.several import Several
 
 # The mean of the main metrics of the heads. No head has this name: it has underscores.
@@ -69,6 +71,15 @@ class SeveralRows:
 
     def __len__(self) -> int:
         return len(self.encoded)
+
+    def decided_by(self, task: Several) -> SeveralRows:
+        """The same rows, for the same heads with other thresholds of their answers."""
+        rows = copy.copy(self)
+        rows._task, rows.parts = task, dict(self.parts)
+        for name, part in task.parts.items():
+            if isinstance(part, TextTask):
+                rows.parts[name] = cast(TextRows, self.parts[name]).decided_by(part)
+        return rows
 
     def of_head(self, name: str, outputs: Outputs) -> Outputs:
         """The outputs of a head by its own names, for the rows in `parts`."""
@@ -191,7 +202,10 @@ class SeveralRows:
 
 
 class SeveralEvaluator:
-    """Scores several heads, with one run of the network; see `SupervisedTask.evaluator`."""
+    """Scores several heads, with one run of the network; see `SupervisedTask.evaluator`.
+
+    `choices` has what each evaluation chooses for some heads.
+    """
 
     def __init__(
         self,
@@ -202,10 +216,10 @@ class SeveralEvaluator:
         metrics: Sequence[str],
         *,
         show_progress: bool = False,
+        choices: Mapping[str, DecisionChoice] | None = None,
     ) -> None:
-        self.task: TaskConfig = task.config
         self._task, self._forward, self._rows, self._data, self._metrics = task, forward, rows, data, metrics
-        self._show_progress = show_progress
+        self._show_progress, self._choices = show_progress, choices or {}
         self._outputs: Outputs = {}
         needed = task.own_metrics(metrics)
         self._evaluators = {name: self._evaluator(name, needed[name]) for name in task.parts}
@@ -220,8 +234,24 @@ class SeveralEvaluator:
         """See `Evaluator.scores`; without `metrics`, computes them."""
         results = self.metrics("at the end")
         scores = self._task.with_baseline(self._data, metrics or results, self._metrics, main_metric)
-        resampled = self._rows.resampled(self._outputs, scores.main_metric)
-        return dataclasses.replace(scores, interval=score_interval(len(self._rows), resampled))
+        rows = self._rows.decided_by(type(self._task)(self.task)) if self._choices else self._rows
+        interval = score_interval(len(rows), rows.resampled(self._outputs, scores.main_metric))
+        return dataclasses.replace(scores, interval=interval, decisions=self._decisions())
+
+    @property
+    def task(self) -> TaskConfig:
+        """See `Evaluator`."""
+        return dataclasses.replace(self._task.config, tasks=tuple(part.task for part in self._evaluators.values()))
+
+    def _decisions(self) -> Mapping[str, Any] | None:
+        """The thresholds of the heads that have some, for `Scores.decisions`."""
+        described = {
+            name: evaluator.decisions()
+            for name, evaluator in self._evaluators.items()
+            if isinstance(evaluator, TextEvaluator)
+        }
+        by_head = {name: decisions for name, decisions in described.items() if decisions is not None}
+        return {"heads": by_head} if by_head else None
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`: about equally many of each head, whose name is in front of the answers."""
@@ -249,7 +279,7 @@ class SeveralEvaluator:
             return TokenEvaluator(part, of_head, rows, metrics)
         data = self._data.parts[name]
         assert isinstance(part, TextTask) and isinstance(data, Examples)
-        return TextEvaluator(part, of_head, rows.encoded, metrics, data)
+        return TextEvaluator(part, of_head, rows.encoded, metrics, data, choice=self._choices.get(name))
 
     def _run(self, when: str) -> None:
         self._outputs = check_finite(when, self._forward(self._rows.encoded, show_progress=self._show_progress))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,10 +52,16 @@ class TextEvaluator:
         assert data.labels is not None
         predictions = self._predictions("at the end")
         scores = self._task.score(data.labels, predictions, self._metrics, main_metric, data.groups, self._logits)
-        logits, right = None if self.task.decisions is None else self._logits, data.labels == predictions
-        decisions = None if logits is None else described_decisions(self.task, self._task.certainty(logits), right)
         known, pairs = scores.metrics if metrics is None else metrics, data.pairs is not None
-        return dataclasses.replace(scores, metrics=known, pairs=pairs, decisions=decisions)
+        return dataclasses.replace(scores, metrics=known, pairs=pairs, decisions=self.decisions())
+
+    def decisions(self) -> Mapping[str, Any] | None:
+        """The thresholds of the last answers, for `Scores.decisions`."""
+        logits = self._logits
+        if logits is None or self.task.decisions is None:
+            return None
+        right = self._data.labels == self._task.decide(logits)
+        return described_decisions(self.task, self._task.certainty(logits), right)
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
         """See `Evaluator.mistakes`."""

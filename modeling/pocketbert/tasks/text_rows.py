@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,12 @@ class TextRows:
         self.encoded = encode_rows(taken, tokenizer, max_length, show_progress=False)
         self._task, self._data, self._labels = task, taken, taken.labels
         self.decided = None
+
+    def decided_by(self, task: TextTask) -> TextRows:
+        """The same rows, for the same task with other thresholds of its answers."""
+        rows = copy.copy(self)
+        rows._task = task
+        return rows
 
     def __len__(self) -> int:
         return len(self.encoded)

@@ -95,7 +95,7 @@ class RunConfig:
         time, the same gradients.
       decision_thresholds: choose the thresholds of the answers on the dev split, or out of fold, for two classes or
         several labels: those with the best metric that selects the checkpoint. predict then applies them instead of
-        0.5.
+        0.5. Of several heads, each one that they fit has its own.
       reject: share of the right answers to keep, such as 0.95, for one of several classes: below the threshold on the
         highest probability that keeps them on the dev split, predict answers null.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
@@ -314,7 +314,7 @@ class TrainResult:
       positive_label: label that F1 treats as positive, or None.
       outcome: the main metric with its interval, baselines and verdict, as `pocketbert.tasks.scores.Scores.outcome`
         gives it; None without a task.
-      decisions: thresholds that the run chose, as `pocketbert.tasks.decisions.described_decisions` gives them, or None.
+      decisions: thresholds that the run chose, as in `pocketbert.tasks.scores.Scores`, or None.
       warnings: reasons why the metrics are not meaningful.
       skipped_steps: steps whose update was skipped because gradients overflowed float16; None for other precisions.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pocketbert.notation import argument
+from pocketbert.progress import log_info
 from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import RunConfig
@@ -32,3 +34,13 @@ def choice_problems(run: RunConfig, stages: Sequence[Stage], data: RunData) -> l
     if data.evaluated_length(stages[-1]) is None:
         return [f"{given} needs a last stage that trains the head; received stage {stages[-1].name}; leave it out"]
     return supervised_task(data.task).choice_problems(choice)
+
+
+def log_heads_without_choice(run: RunConfig, data: RunData) -> None:
+    """Names the heads whose answers have no thresholds, in a run that chooses those of others."""
+    choice = choice_of(run, data.main_metric)
+    if choice is None or data.task is None:
+        return
+    if heads := supervised_task(data.task).heads_without_choice(choice):
+        option = argument("reject", run.reject) if choice.metric is None else argument("decision_thresholds", True)
+        log_info(f"{option} has no meaning for the heads {', '.join(heads)}; the others have thresholds")

@@ -11,7 +11,7 @@ import numpy as np
 from pocketbert.checkpoints.directory import DirectoryDescription, ModelDirectory, has_new_biases
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
-from pocketbert.heads_config import described_heads, poolings, same_heads, with_poolings_of
+from pocketbert.heads_config import described_heads, has_decisions, poolings, same_heads, with_poolings_of
 from pocketbert.label_names import label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -102,7 +102,7 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
     new = " and ".join(_described(task) for task, source in zip(tasks, sources, strict=True) if source is None)
     lines = [f"leaving out the model's head for {left_out}"] if left_out else []
     lines += [f"the head for {new} is new"] if new else []
-    if any(source is not None and source.decisions is not None for source in sources):
+    if any(source is not None and has_decisions(source) for source in sources):
         remedy = f"{argument('decision_thresholds', True)} or {argument('reject')}"
         lines.append(f"the thresholds of its answers do not continue; {remedy} chooses new ones")
     if lines:

@@ -48,6 +48,7 @@ def page(
     columns = [*(model[:1].upper() + model[1:] for model in models), *(["Points"] if several else [])]
     by_label = scores.classes["by_label"] if scores.classes else {}
     decisions = scores.decisions or {}
+    by_head = decisions.get("heads", {"": decisions})
     counts = scores.classes.get("confusion_matrix", []) if scores.classes else []
     return render(
         "scores.html",
@@ -63,11 +64,20 @@ def page(
         rows=_rows(models, scores),
         changes=several,
         classes=_by_class(by_label, models),
-        thresholds=[[label, f"{value:.4f}"] for label, value in decisions.get("thresholds", {}).items()],
-        coverage=[
-            [f"{row['reject_below']:.4f}", *(f"{100 * row[name]:.1f} %" for name in ("coverage", "accuracy", "kept"))]
-            for row in decisions.get("coverage", [])
-        ],
+        # Name of a head → rows; an empty name for one head.
+        thresholds={
+            head: [[label, f"{value:.4f}"] for label, value in of_head["thresholds"].items()]
+            for head, of_head in by_head.items()
+            if "thresholds" in of_head
+        },
+        coverage={
+            head: [
+                [f"{row['reject_below']:.4f}", *(f"{100 * row[key]:.1f} %" for key in ("coverage", "accuracy", "kept"))]
+                for row in of_head["coverage"]
+            ]
+            for head, of_head in by_head.items()
+            if "coverage" in of_head
+        },
         # Label → count and strength of the colour, 0 to 0.4, of each prediction.
         matrix=[
             (label, [(count, 0.4 * count / max(1, sum(row))) for count in row])

@@ -29,6 +29,7 @@ from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.contrastive_start import train_contrastively
+from pocketbert.training.decision_options import log_heads_without_choice
 from pocketbert.training.head_start import HeadStart, Pooling, fit_head, frozen_vectors, start_head
 from pocketbert.training.initialization import assign_weights, make_model
 from pocketbert.training.label_losses import labels_loss
@@ -345,6 +346,7 @@ def log_defaults(plan: FinetuningPlan, config: FinetuneConfig, data: TaskData) -
     for warning in warnings:
         log_info(f"warning: {warning}")
     plan = dataclasses.replace(plan, data_notes=tuple(warnings))
+    log_heads_without_choice(plan.run, plan.data)
     if config.learning_rate is None:
         rate, width = plan.options["learning_rate"], plan.start.config.hidden_size
         after = " after contrastive steps" if plan.objective.contrastive_steps else ""
