@@ -329,9 +329,9 @@ class SupervisedTask(Task):
         given = "decision_thresholds" if choice.metric is not None else "reject"
         return [f"{given} is for one of several classes or several labels; received it for {self.kind}; leave it out"]
 
-    def heads_without_choice(self, choice: DecisionChoice) -> list[str]:
-        """The heads for which a run cannot choose these thresholds, such as `slots (token_classification)`."""
-        return []
+    def choices(self, choice: DecisionChoice) -> Mapping[str, DecisionChoice]:
+        """What a run chooses for each of several heads; empty for one head."""
+        return {}
 
     def data_warnings(self, train: Any, dev: Any) -> list[DataWarning]:
         """Warnings to show before training on these data; see `training_warnings` for those of the tokenizer."""

@@ -222,12 +222,12 @@ class Several(SupervisedTask):
         """See `SupervisedTask.evaluator`; each evaluation makes the `choice` for each head that it fits."""
         self.check_data(data)
         rows, names = self.rows(data, tokenizer, max_length), metrics or self.metrics
-        choices = {} if choice is None else self._choices(choice)
+        choices = None if choice is None else self.choices(choice)
         return SeveralEvaluator(self, forward, rows, data, names, show_progress=show_progress, choices=choices)
 
     def choice_problems(self, choice: DecisionChoice) -> list[str]:
         """See `SupervisedTask.choice_problems`: those of all heads, if it fits none."""
-        if self._choices(choice):
+        if self.choices(choice):
             return []
         return [
             f"head {name}: {problem}"
@@ -235,13 +235,8 @@ class Several(SupervisedTask):
             for problem in self.parts[name].choice_problems(of_head)
         ]
 
-    def heads_without_choice(self, choice: DecisionChoice) -> list[str]:
-        """See `SupervisedTask.heads_without_choice`."""
-        fitting = self._choices(choice)
-        return [f"{name} ({part.kind})" for name, part in self.parts.items() if name not in fitting]
-
-    def _choices(self, choice: DecisionChoice) -> dict[str, DecisionChoice]:
-        """What to choose for each head; heads that it does not fit are left out."""
+    def choices(self, choice: DecisionChoice) -> dict[str, DecisionChoice]:
+        """See `SupervisedTask.choices`; heads that the choice does not fit are left out."""
         by_head = self._choices_by_head(choice).items()
         return {name: of_head for name, of_head in by_head if not self.parts[name].choice_problems(of_head)}
 

@@ -226,9 +226,12 @@ class SeveralEvaluator:
 
     def metrics(self, when: str) -> dict[str, float]:
         """See `Evaluator.metrics`."""
+        return self._task.joined(self._metrics, self.metrics_by_head(when))
+
+    def metrics_by_head(self, when: str) -> dict[str, dict[str, float]]:
+        """The metrics of each head by its own names; see `metrics`."""
         self._run(when)
-        values = {name: evaluator.metrics(when) for name, evaluator in self._evaluators.items()}
-        return self._task.joined(self._metrics, values)
+        return {name: evaluator.metrics(when) for name, evaluator in self._evaluators.items()}
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
         """See `Evaluator.scores`; without `metrics`, computes them."""

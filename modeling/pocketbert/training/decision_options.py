@@ -41,6 +41,8 @@ def log_heads_without_choice(run: RunConfig, data: RunData) -> None:
     choice = choice_of(run, data.main_metric)
     if choice is None or data.task is None:
         return
-    if heads := supervised_task(data.task).heads_without_choice(choice):
+    task = supervised_task(data.task)
+    chosen = task.choices(choice)
+    if heads := [f"{name} ({part.kind})" for name, part in task.parts.items() if name not in chosen]:
         option = argument("reject", run.reject) if choice.metric is None else argument("decision_thresholds", True)
         log_info(f"{option} has no meaning for the heads {', '.join(heads)}; the others have thresholds")

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pocketbert.configs import TaskConfig
 from pocketbert.data.final_split import ThreeSplits, examples_to_fold, fold_indices, folds_of, recorded_parts
 from pocketbert.data.task_data import TaskData
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.files import write_tensors, write_text
-from pocketbert.heads_config import described_heads
+from pocketbert.heads_config import with_decisions_of
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
@@ -70,12 +69,6 @@ def check_foldable(data: TaskData, kfold: int, run: RunConfig, callbacks: Sequen
         raise UserError(
             f"{option} needs a task of kind {listed(scored)}; received {data.task.kind}; leave it out, or pass a dev "
             "split"
-        )
-    if data.task.tasks and (run.decision_thresholds or run.reject is not None):
-        chosen = argument("decision_thresholds", True) if run.decision_thresholds else argument("reject", run.reject)
-        raise UserError(
-            f"{option} chooses thresholds for one head; received {chosen} with {described_heads(data.task)}; leave one "
-            "of them out"
         )
     if run.distribution == "multi-worker":
         raise UserError(f"{option} trains several models; received it with multi-worker; use one machine")
@@ -137,16 +130,16 @@ class UnscoredPlan(FinetuningPlan):
     """A fine-tuning on all examples, which keeps its last weights.
 
     Attributes:
-      decisions: thresholds of the answers, which the folds chose; None for the default.
+      decided: the task with thresholds of the answers, which the folds chose; None for the default.
     """
 
-    decisions: DecisionConfig | None = None
+    decided: TaskConfig | None = None
 
     def make_model(self, run: PlannedRun) -> Model:
-        """The model of a fine-tuning, with the `decisions`."""
+        """The model of a fine-tuning, with the thresholds."""
         model = super().make_model(run)
-        if self.decisions is not None:
-            model.tasks = tuple(dataclasses.replace(task, decisions=self.decisions) for task in model.tasks)
+        if self.decided is not None:
+            model.tasks = tuple(with_decisions_of(task, self.decided) for task in model.tasks)
         return model
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
@@ -260,7 +253,7 @@ class _CrossValidation:
             run=run,
             compares=False,
             temperature=statistics.median(result["head"]["temperature"] for result in results),
-            decisions=None if decided is None else decided.decisions,
+            decided=decided,
         )
         count = len(plan.data.given.train)
         log_info(

@@ -16,6 +16,7 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.tasks.decisions import DecisionChoice, described_decisions
 from pocketbert.tasks.interfaces import Outputs, Rows
 from pocketbert.tasks.mistakes import MOST_MISTAKES
+from pocketbert.tasks.parts import part_outputs
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.training.run_folder import spread
@@ -73,7 +74,10 @@ class OutOfFold:
         self._outputs = {name: np.concatenate([fold.outputs[name] for fold in folds]) for name in folds[0].outputs}
         self._tasks: list[Any] = [self._task] * len(folds)
         self.decisions: TaskConfig | None = None
+        # Of several heads, those that choose thresholds.
+        self._heads: dict[str, OutOfFold] = {}
         if choice is not None:
+            self._heads = {name: self._of_head(name, of_head) for name, of_head in self._task.choices(choice).items()}
             self._tasks = [supervised_task(self._chosen(choice, left_out=index)) for index in range(len(folds))]
             self.decisions = self._chosen(choice)
         self._rows: list[Any] = [
@@ -87,6 +91,12 @@ class OutOfFold:
         scores: Scores = self._together.scores(self._data.main_metric)
         if self.decisions is None:
             return scores
+        if self._heads:
+            values = self._together.metrics_by_head("of all folds")
+            values |= {name: head._pooled.metrics for name, head in self._heads.items()}
+            metrics = self._task.joined(self._data.metrics, values)
+            by_head = {name: head._pooled.decisions for name, head in self._heads.items()}
+            return dataclasses.replace(scores, metrics=metrics, decisions={"heads": by_head})
         labels, logits, groups = self._whole.labels, self._outputs["logits"], self._whole.groups
         answers = np.concatenate(
             [task.decide(fold.outputs["logits"]) for task, fold in zip(self._tasks, self._folds, strict=True)]
@@ -101,11 +111,13 @@ class OutOfFold:
     @functools.cached_property
     def by_fold(self) -> list[dict[str, float]]:
         """The metrics of each fold."""
-        evaluators = [
-            self._evaluator(task, fold.data.dev, fold.outputs)
-            for task, fold in zip(self._tasks, self._folds, strict=True)
-        ]
-        return [evaluator.metrics(f"in fold {number}") for number, evaluator in enumerate(evaluators, 1)]
+        return [evaluator.metrics(f"in fold {number}") for number, evaluator in enumerate(self._evaluators, 1)]
+
+    @functools.cached_property
+    def _evaluators(self) -> list[Any]:
+        """An evaluator for each fold, with the thresholds that the other folds choose."""
+        parts = zip(self._tasks, self._folds, strict=True)
+        return [self._evaluator(task, fold.data.dev, fold.outputs) for task, fold in parts]
 
     def summary(self) -> dict[str, Any]:
         """The metrics as JSON values.
@@ -141,11 +153,9 @@ class OutOfFold:
         if self.decisions is None:
             mistakes: list[Mistake] = self._together.mistakes()
             return mistakes
-        mistakes = [
-            mistake
-            for task, fold in zip(self._tasks, self._folds, strict=True)
-            for mistake in task.mistakes(fold.data.dev, fold.outputs["logits"])
-        ]
+        # They have the outputs of their folds.
+        assert self.by_fold
+        mistakes = [mistake for evaluator in self._evaluators for mistake in evaluator.mistakes()]
         return sorted(mistakes, key=lambda mistake: -(mistake.probability or 0.0))[:MOST_MISTAKES]
 
     def predictions(self) -> str:
@@ -158,15 +168,50 @@ class OutOfFold:
 
     def _chosen(self, choice: DecisionChoice, left_out: int | None = None) -> TaskConfig:
         """The task with the thresholds for the outputs of all folds, or of all but one."""
+        if self._heads:
+            return self._with_heads(
+                {
+                    name: head.decisions if left_out is None else head._tasks[left_out].config
+                    for name, head in self._heads.items()
+                }
+            )
         folds: list[Any] = [fold for index, fold in enumerate(self._folds) if index != left_out]
         logits = np.concatenate([fold.outputs["logits"] for fold in folds])
         chosen: TaskConfig = self._task.choose(choice, logits, np.concatenate([fold.data.dev.labels for fold in folds]))
         return chosen
 
+    def _with_heads(self, heads: Mapping[str, TaskConfig | None]) -> TaskConfig:
+        """The task with these parts in place of its own."""
+        config = self._task.config
+        return dataclasses.replace(config, tasks=tuple(heads.get(part.name) or part for part in config.tasks))
+
+    def _of_head(self, name: str, choice: DecisionChoice) -> OutOfFold:
+        """The outputs of one of several heads that answer texts, for those with a label for it."""
+        metrics = self._task.own_metrics(self._data.metrics)[name]
+        config: TaskConfig = self._task.parts[name].config
+
+        def data_of(data: Any) -> TaskData:
+            train, dev = data.train.parts[name], data.dev.parts[name]
+            return TaskData(task=config, train=train, dev=dev, metrics=metrics, main_metric=metrics[0])
+
+        whole: Any = self._data.train
+        folds = []
+        for fold in self._folds:
+            dev: Any = fold.data.dev
+            rows = dev.rows_of(name)
+            outputs = {output: values[rows] for output, values in part_outputs(name, fold.outputs).items()}
+            # The texts with a label for the head are numbered by themselves.
+            indices = np.searchsorted(whole.rows_of(name), fold.indices[rows])
+            folds.append(ScoredFold(data=data_of(fold.data), indices=indices, outputs=outputs))
+        return OutOfFold(folds, data_of(self._data), *self._inputs, choice)
+
     def _decisions_for(self, index: int) -> dict[str, Any]:
         """The thresholds that other folds chose for a fold and, for rejected answers, what they give in it."""
         if self.decisions is None:
             return {}
+        if self._heads:
+            by_head = {name: head._decisions_for(index)["decisions"] for name, head in self._heads.items()}
+            return {"decisions": {"heads": by_head}}
         fold: Any = self._folds[index]
         described = _described(self._tasks[index], fold.outputs["logits"], fold.data.dev.labels)
         return {"decisions": described["coverage"][0] if "coverage" in described else described}

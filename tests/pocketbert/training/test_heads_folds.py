@@ -12,7 +12,7 @@ import pytest
 import tiny_finetuning
 import tiny_heads
 from seqeval.metrics import f1_score as span_f1
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import StratifiedKFold
 
 import pocketbert as pb
@@ -183,6 +183,45 @@ def test_texts_with_labels_for_some_heads(start: Path, tmp_path: Path) -> None:
     assert all(abs(first - second) <= 1 for first, second in labelled)
 
 
+def test_thresholds_of_a_fold_come_from_the_others(start: Path, tmp_path: Path) -> None:
+    table = tiny_heads.table(90, 6)
+    # A text without a mood in each fold.
+    table["mood"] = ["" if row % 11 == 0 else mood for row, mood in enumerate(table["mood"])]
+    data = dataclasses.replace(pb.data.heads(table, tiny_heads.KINDS), main_metric="mood_f1")
+    run = dataclasses.replace(RUN, decision_thresholds=True)
+    result = finetune(start, data, tmp_path / "run", config=CONFIG, run=run, kfold=3)
+    assert isinstance(result, CrossValidatedResult)
+    every = predictions_of(result)
+    lines = [line for line in every if "true_label" in line["mood"]]
+    gold, given = (np.array([line["mood"][key] == "low" for line in lines]) for key in ("true_label", "label"))
+    low = np.array([line["mood"]["probabilities"]["low"] for line in lines])
+    of_fold = np.array([line["fold"] for line in lines])
+
+    def best(rows: np.ndarray) -> float:
+        return max(float(f1_score(gold[rows], low[rows] >= cut)) for cut in low[rows])
+
+    cuts = []
+    for fold in result.cross_validation["folds"]:
+        cuts.append(fold["decisions"]["heads"]["mood"]["thresholds"]["low"])
+        inside = of_fold == fold["fold"]
+        assert f1_score(gold[~inside], low[~inside] > cuts[-1]) == pytest.approx(best(~inside))
+        assert (given[inside] == (low[inside] > cuts[-1])).all()
+        assert fold["metrics"]["mood_f1"] == pytest.approx(f1_score(gold[inside], given[inside]))
+    assert len(set(cuts)) > 1 and len(lines) < len(every)
+    pooled = result.cross_validation["pooled"]
+    assert pooled["mood_f1"] == pytest.approx(f1_score(gold, given))
+    assert pooled["mean_of_heads"] == pytest.approx(np.mean(scores_of(every)))
+    # All predictions together choose what the model gets.
+    assert result.decisions is not None and result.model.task is not None
+    thresholds = result.decisions["heads"]["mood"]["thresholds"]
+    assert f1_score(gold, low > thresholds["low"]) == pytest.approx(best(np.ones(len(gold), bool)))
+    mood, slots = result.model.task.tasks or ()
+    assert mood.decisions is not None and mood.decisions.thresholds == pytest.approx([*thresholds.values()])
+    assert slots.decisions is None
+    page = (tmp_path / "run/report.html").read_text("utf-8")
+    assert "Decision thresholds of mood" in page and "Chosen out of fold" in page
+
+
 def test_what_folds_cannot_score_is_refused(start: Path, tmp_path: Path) -> None:
     table = tiny_heads.table(31, 6)
     rare = {**table, "mood": ["rare" if row in (3, 8) else "common" for row in range(31)]}
@@ -191,7 +230,4 @@ def test_what_folds_cannot_score_is_refused(start: Path, tmp_path: Path) -> None
     few = {**table, "slots": [tags if row < 4 else "" for row, tags in enumerate(table["slots"])]}
     with pytest.raises(UserError, match="5 folds need texts with labels for each head .* too few for slots"):
         finetune(start, pb.data.heads(few, tiny_heads.KINDS), tmp_path / "run", config=CONFIG, kfold=5)
-    run = dataclasses.replace(RUN, reject=0.9)
-    with pytest.raises(UserError, match="kfold=3 chooses thresholds for one head; received reject=0.9 with mood"):
-        finetune(start, pb.data.heads(table, tiny_heads.KINDS), tmp_path / "run", config=CONFIG, run=run, kfold=3)
     assert not (tmp_path / "run").exists()
