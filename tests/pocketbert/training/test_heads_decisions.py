@@ -64,8 +64,8 @@ def test_each_head_has_its_best_thresholds(start: Path, tmp_path: Path, capsys: 
     answers = pb.from_pretrained(tmp_path / "run/model").predict(columns["text"])
     gold, low = np.array(columns["mood"]), np.array([answer["mood"]["probabilities"]["low"] for answer in answers])
     # The metric is that of the answers, and no other threshold has a higher one.
-    given = [answer["mood"]["label"] for answer in answers]
-    assert result.metrics["mood_f1"] == pytest.approx(f1_score(gold, given, pos_label="low"))
+    labels = [answer["mood"]["label"] for answer in answers]
+    assert result.metrics["mood_f1"] == pytest.approx(f1_score(gold, labels, pos_label="low"))
     best = max(f1_score(gold == "low", low >= cut, zero_division=0) for cut in low)
     assert result.metrics["mood_f1"] == pytest.approx(best)
     assert chosen["mood"]["thresholds"]["low"] < 0.5
@@ -97,16 +97,16 @@ def test_rejection_keeps_right_answers(start: Path, tmp_path: Path, capsys: pyte
     columns = table(47, 2)
     answers = [answer["mood"] for answer in pb.from_pretrained(tmp_path / "run/model").predict(columns["text"])]
     best = np.array([max(answer["probabilities"], key=answer["probabilities"].get) for answer in answers])
-    given = np.array([answer["label"] is not None for answer in answers])
-    assert 0 < given.sum() < len(given)
+    answered = np.array([answer["label"] is not None for answer in answers])
+    assert 0 < answered.sum() < len(answered)
     assert all(answer["label"] in (None, label) for answer, label in zip(answers, best, strict=True))
     # At least 80 % of the right answers stay, and one fewer would not be enough.
     right = best == np.array(columns["mood"])
-    assert right[given].sum() / right.sum() >= 0.8 > (right[given].sum() - 1) / right.sum()
+    assert right[answered].sum() / right.sum() >= 0.8 > (right[answered].sum() - 1) / right.sum()
     # Metrics count the most probable class.
     assert result.metrics["mood_accuracy"] == pytest.approx(right.mean())
     ((name, chosen),) = result.decisions["heads"].items()  # type: ignore[index]
-    assert name == "mood" and chosen["coverage"][0]["coverage"] == given.mean()
+    assert name == "mood" and chosen["coverage"][0]["coverage"] == answered.mean()
     assert stored(tmp_path / "run")["mood"] == {"thresholds": None, "reject_below": chosen["reject_below"]}
     assert "Coverage and accuracy of mood" in (tmp_path / "run/report.html").read_text("utf-8")
 

@@ -193,7 +193,7 @@ def test_thresholds_of_a_fold_come_from_the_others(start: Path, tmp_path: Path) 
     assert isinstance(result, CrossValidatedResult)
     every = predictions_of(result)
     lines = [line for line in every if "true_label" in line["mood"]]
-    gold, given = (np.array([line["mood"][key] == "low" for line in lines]) for key in ("true_label", "label"))
+    gold, answered = (np.array([line["mood"][key] == "low" for line in lines]) for key in ("true_label", "label"))
     low = np.array([line["mood"]["probabilities"]["low"] for line in lines])
     of_fold = np.array([line["fold"] for line in lines])
 
@@ -205,11 +205,11 @@ def test_thresholds_of_a_fold_come_from_the_others(start: Path, tmp_path: Path) 
         cuts.append(fold["decisions"]["heads"]["mood"]["thresholds"]["low"])
         inside = of_fold == fold["fold"]
         assert f1_score(gold[~inside], low[~inside] > cuts[-1]) == pytest.approx(best(~inside))
-        assert (given[inside] == (low[inside] > cuts[-1])).all()
-        assert fold["metrics"]["mood_f1"] == pytest.approx(f1_score(gold[inside], given[inside]))
+        assert (answered[inside] == (low[inside] > cuts[-1])).all()
+        assert fold["metrics"]["mood_f1"] == pytest.approx(f1_score(gold[inside], answered[inside]))
     assert len(set(cuts)) > 1 and len(lines) < len(every)
     pooled = result.cross_validation["pooled"]
-    assert pooled["mood_f1"] == pytest.approx(f1_score(gold, given))
+    assert pooled["mood_f1"] == pytest.approx(f1_score(gold, answered))
     assert pooled["mean_of_heads"] == pytest.approx(np.mean(scores_of(every)))
     # All predictions together choose what the model gets.
     assert result.decisions is not None and result.model.task is not None
