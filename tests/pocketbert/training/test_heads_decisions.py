@@ -161,7 +161,8 @@ def test_heads_without_thresholds_are_refused(start: Path, tmp_path: Path, capsy
     ]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    flags = ["--heads=stars:regression,slots:token_classification", "--reject=0.9", f"--output={tmp_path / 'run'}"]
+    flags = ["--heads=stars:regression,slots:token_classification", "--reject=0.9", "--max-length=21"]
+    flags.append(f"--output={tmp_path / 'run'}")
     assert cli.main(["finetune", f"--model={start}", f"--train-file={path}", *flags]) == 2
-    assert "head stars: --reject is for one of several classes" in capsys.readouterr().err
+    assert "head stars: reject is for one of several classes" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
