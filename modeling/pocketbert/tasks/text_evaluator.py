@@ -57,10 +57,10 @@ class TextEvaluator:
 
     def decisions(self) -> Mapping[str, Any] | None:
         """The thresholds of the last answers, for `Scores.decisions`."""
-        logits = self._logits
-        if logits is None or self.task.decisions is None:
+        labels, logits = self._data.labels, self._logits
+        if labels is None or logits is None or self.task.decisions is None:
             return None
-        right = self._data.labels == self._task.decide(logits)
+        right = labels == self._task.decide(logits)
         return described_decisions(self.task, self._task.certainty(logits), right)
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
