@@ -48,6 +48,7 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.heads_config import without_labels
 from pocketbert.json_reading import parse_json
 from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
 from pocketbert_export.commands import answer_lines, question_options, stored_columns
@@ -83,7 +84,7 @@ class PredictOptions:
       n_best: questions: number of best answers to print.
       windows: read longer texts in overlapping windows, and print the mean of their probabilities or scores.
       soft_labels: write probabilities from which distill and compress learn: with all digits, and for
-        token_classification of each word.
+        token_classification of each word; of several heads, those of each.
     """
 
     GROUP: ClassVar = "Input"
@@ -160,9 +161,9 @@ def _check_windows(options: Options, predictor: Predictor) -> None:
 def _check_soft_labels(predictor: Predictor, form: str) -> None:
     """Raises a `UserError` if soft labels have no meaning for the model or the output."""
     task = predictor.task
-    if not task.config.labels:
-        raise UserError(f"--soft-labels is for labels; received it for {task.kind}; leave it out")
-    if form == "csv" and task.per_token:
+    if lacking := without_labels(task.config):
+        raise UserError(f"--soft-labels is for labels; received it for {lacking}; leave it out")
+    if form == "csv" and any(head.per_token for head in (task, *task.parts.values())):
         raise UserError("--soft-labels of words needs JSON; received it with CSV; write a .jsonl file")
 
 

@@ -77,8 +77,8 @@ class DistillationDataOptions:
 
     Attributes:
       soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or
-        probabilities, as predict --soft-labels writes them into .jsonl, also for token_classification. They are the
-        teacher's predictions, so methods that read logits alone need no --teacher.
+        probabilities, as predict --soft-labels writes them into .jsonl, also for token_classification and --heads. They
+        are the teacher's predictions, so methods that read logits alone need no --teacher.
       unlabelled_file: texts without labels, on which the student also learns the teacher's predictions: a table with
         the columns of --train-file, or a file with a text per line. Texts of the dev split are left out.
       least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability; of

@@ -297,9 +297,8 @@ def _read_heads(
     """A table with a column for each of several heads."""
     from pocketbert import data
 
-    for option, received in (("augmented-file", augmented), ("soft-label-columns", ",".join(soft_labels))):
-        if received:
-            raise UserError(f"--{option} is for one head; received {received} with --heads; leave it out")
+    if augmented:
+        raise UserError(f"--augmented-file is for one head; received {augmented} with --heads; leave it out")
     weights = {}
     for name, weight in _by_head("head-weights", "NUMBER", options.head_weights or ()).items():
         try:
@@ -308,7 +307,7 @@ def _read_heads(
             raise UserError(f"--head-weights must be HEAD=NUMBER for each head once; received {weight}") from error
     kinds = _by_head("heads", "KIND", options.heads or (), ":")
     train, dev = ((files_by_head(file) if file else None) or file for file in (options.train_file, options.dev_file))
-    return data.heads(train, kinds, weights=weights, dev=dev, **table.of_heads)
+    return data.heads(train, kinds, weights=weights, dev=dev, soft_labels=soft_labels, **table.of_heads)
 
 
 def _read(options: TaskOptions, table: TableOptions, augmented: str | None, soft_labels: tuple[str, ...]) -> TaskData:

@@ -18,9 +18,11 @@ from pocketbert.data.readers.tables import LABEL_SEPARATOR, read_table, rows_by_
 from pocketbert.data.readers.tag_columns import read_tag_column
 from pocketbert.data.readers.tagged_texts import TaggedTexts, is_tagged_file, read_tagged
 from pocketbert.data.shared_texts import SharedTexts
+from pocketbert.data.soft_heads import SoftHeads
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.heads_config import part_kinds
+from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
 # Name of a head → its kind, and its labels in the order of the logits or None for those in the table.
@@ -39,6 +41,7 @@ def heads(
     label_separator: str = LABEL_SEPARATOR,
     separator: str = ",",
     skip_bad_rows: bool = False,
+    soft_labels: Sequence[str] = (),
 ) -> TaskData:
     """Reads texts for several heads on one encoder, such as an intent and its slots.
 
@@ -66,6 +69,8 @@ def heads(
       label_separator: separator of the labels in a cell (`multi_label`).
       separator: column separator of a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows that cannot be read for one of the heads, and log their number.
+      soft_labels: for distillation, `("probabilities",)` for a .jsonl file with a teacher's answers of each head; see
+        `pocketbert.data.soft_heads`.
 
     Returns:
       The task with training examples and dev split.
@@ -91,14 +96,29 @@ def heads(
     known_kinds = part_kinds(TASK_RULES)
     if unknown := [kind for kind in kinds.values() if kind not in known_kinds]:
         raise UserError(f"the kind of a head must be one of {', '.join(known_kinds)}; received {', '.join(unknown)}")
-    train, label_names = _read(source, {name: (kind, None) for name, kind in kinds.items()}, **columns)
+    soft, known_labels = None, dict[str, tuple[str, ...]]()
+    if soft_labels:
+        if skip_bad_rows:
+            raise UserError(f"soft labels need all rows; received {argument('skip_bad_rows', True)}; leave it out")
+        soft = SoftHeads(source, soft_labels, kinds, {name: (labels or {}).get(name, name) for name in kinds})
+        source, known_labels = soft.plain, soft.labels()
+    train, label_names = _read(
+        source, {name: (kind, known_labels.get(name)) for name, kind in kinds.items()}, **columns
+    )
     weight_of = dict(weights or {})
     parts = tuple(
         TaskConfig(kind=kind, name=name, labels=label_names[name], weight=weight_of.get(name))
         for name, kind in kinds.items()
     )
     task = TaskConfig(kind="several", tasks=parts)
-    of_dev, of_test = (None if table is None else read_heads(table, parts, **columns) for table in (dev, test))
+    train = train if soft is None else soft.softened(train, parts)
+
+    def read_split(table: Any) -> SharedTexts | None:
+        plain = table if soft is None or table is None else soft.without_answers(table)
+        texts = None if plain is None else read_heads(plain, parts, **columns)
+        return texts if plain is table or texts is None else texts.of_source(os.fspath(table))
+
+    of_dev, of_test = read_split(dev), read_split(test)
     return TaskData(task=task, **divided(train, of_dev), test=of_test)
 
 

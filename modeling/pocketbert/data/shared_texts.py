@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -128,6 +129,12 @@ class SharedTexts:
         return None
 
     @property
+    def soft_labels(self) -> dict[str, Any] | None:
+        """A teacher's probabilities by head; None if a head has none."""
+        soft = {name: part.soft_labels for name, part in self.parts.items()}
+        return None if any(values is None for values in soft.values()) else soft
+
+    @property
     def strata(self) -> np.ndarray:
         """What a dev split should have its share of, 0 or 1, int32 [N, columns].
 
@@ -175,6 +182,11 @@ class SharedTexts:
             rows[name] = np.array([row for row, index in enumerate(chosen) if index in places], np.int64)
             parts[name] = part.select([places[chosen[row]] for row in rows[name]])
         return SharedTexts(parts, ids, rows=rows)
+
+    def of_source(self, source: str) -> SharedTexts:
+        """The same texts, read from another place."""
+        parts = {name: dataclasses.replace(part, source=source) for name, part in self.parts.items()}
+        return dataclasses.replace(self, parts=parts)
 
     def first_texts(self, count: int) -> Examples:
         """Up to `count` texts from the beginning, without labels."""

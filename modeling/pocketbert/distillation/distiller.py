@@ -11,6 +11,8 @@ from pocketbert.data.readers.soft_labels import soft_logits
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.predictions import TAUGHT_TOKENS, taught_tokens
 from pocketbert.layers.embeddings import padding_after_texts
+from pocketbert.tasks.base import Task
+from pocketbert.tasks.parts import output_name, part_soft_labels
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import FeatureRequest, Stage
@@ -54,11 +56,7 @@ class Distiller(TrainingModel):
         inputs = {name: value for name, value in inputs.items() if name != SOFT_LABELS}
         if soft is not None and "logits" in stage.teacher_features:
             assert stage.task is not None
-            if soft.shape.rank == 3:
-                soft, taught = taught_tokens(soft, tf.shape(inputs["input_mask"])[1])
-                more = {TAUGHT_TOKENS: taught}
-            independent = get_task(stage.task).has_independent_labels
-            features["logits"] = [soft_logits(soft, independent=independent)]
+            features["logits"], more = _taught(get_task(stage.task), soft, tf.shape(inputs["input_mask"])[1])
         request = {name: layers for name, layers in stage.teacher_features.items() if name not in features}
         if not request:
             return {**self._method.targets(stage, features, inputs), **more}
@@ -71,3 +69,25 @@ class Distiller(TrainingModel):
         with padding_after_texts(teacher):
             features |= teacher.features(inputs, request, training=False)
         return {**self._method.targets(stage, features, inputs), **more}
+
+
+def _taught(task: Task, soft: tf.Tensor, width: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+    """Logits of soft labels for each output of a head, and targets that say which tokens have them.
+
+    Args:
+      task: task of the head.
+      soft: soft labels of the batch, as in `EncodedExamples.soft_labels`.
+      width: number of tokens in a row.
+    """
+    if task.parts:
+        split = part_soft_labels(task, soft)
+        logits, more = list[tf.Tensor](), dict[str, tf.Tensor]()
+        for name, part in task.parts.items():
+            of_part, taught = _taught(part, split[name], width)
+            logits += of_part
+            more |= {output_name(name, target): values for target, values in taught.items()}
+        return logits, more
+    targets = {}
+    if soft.shape.rank == 3:
+        soft, targets[TAUGHT_TOKENS] = taught_tokens(soft, width)
+    return [soft_logits(soft, independent=task.has_independent_labels)], targets

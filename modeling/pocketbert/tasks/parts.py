@@ -74,6 +74,33 @@ def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
     return split
 
 
+def packed_soft_labels(task: Task, soft: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The soft labels of all heads as one array, float64 [N, columns]: those of tags last, token by token.
+
+    Args:
+      task: the task with these heads.
+      soft: by head: [N, labels], or [N, max_length, labels] for tags.
+    """
+    columns = [soft[name].reshape(len(soft[name]), -1) for name in _in_order(task)]
+    return np.concatenate([column.astype(np.float64) for column in columns], axis=1)
+
+
+def part_soft_labels(task: Task, soft: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The soft labels of each head, [B, labels] or [B, max_length, labels], from those of `packed_soft_labels`."""
+    import tensorflow as tf
+
+    counts = {name: len(part.config.labels) for name, part in task.parts.items()}
+    tags = sum(count for name, count in counts.items() if task.parts[name].per_token)
+    length = (tf.shape(soft)[1] - (sum(counts.values()) - tags)) // max(tags, 1)
+    start, split = 0, {}
+    for name in _in_order(task):
+        shape = [length, counts[name]] if task.parts[name].per_token else [counts[name]]
+        width = counts[name] * (length if task.parts[name].per_token else 1)
+        split[name] = tf.reshape(soft[:, start : start + width], [-1, *shape])
+        start += width
+    return split
+
+
 def weighted_sum(task: Task, terms: Mapping[str, Any]) -> Any:
     """The sum over heads of a term of each, times the weight of the head's loss."""
     weighted = [loss_weight(part.config) * terms[name] for name, part in task.parts.items()]

@@ -11,6 +11,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
+from pocketbert.heads_config import without_labels
 from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
@@ -54,8 +55,8 @@ class Predictor:
         """
         if options.get("soft_labels"):
             option = argument("soft_labels", True)
-            if not self.task.config.labels:
-                raise UserError(f"{option} is for labels; received it for {self.task.kind}; leave it out")
+            if lacking := without_labels(self.task.config):
+                raise UserError(f"{option} is for labels; received it for {lacking}; leave it out")
             if options.get("top_k"):
                 top = argument("top_k", options["top_k"])
                 raise UserError(f"{option} writes all labels; received {top}, too; leave one of them out")

@@ -30,7 +30,15 @@ from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.masked_lm import only_labelled
 from pocketbert.tasks.outputs import Labelled, check_finite_answers, has_label
-from pocketbert.tasks.parts import output_name, packed_labels, part_labels, part_of, part_outputs, weighted_sum
+from pocketbert.tasks.parts import (
+    output_name,
+    packed_labels,
+    packed_soft_labels,
+    part_labels,
+    part_of,
+    part_outputs,
+    weighted_sum,
+)
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
 from pocketbert.tasks.simple_methods import Vectors
@@ -198,6 +206,12 @@ class Several(SupervisedTask):
             return encode(data, tokenizer, max_length)
         rows = self.rows(data, tokenizer, max_length)
         return rows.encoded.with_labels(packed_labels(self, rows.labels))
+
+    def encode_soft(self, data: SharedTexts, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
+        """See `encode`; for the soft labels see `tasks.parts`."""
+        rows = self.rows(data, tokenizer, max_length)
+        encoded = rows.encoded.with_labels(packed_labels(self, rows.labels))
+        return encoded.with_soft_labels(packed_soft_labels(self, rows.soft_labels))
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> SeveralRows:
         """Encodes one row per text, which may be unlabelled `Examples`."""

@@ -128,6 +128,15 @@ class SeveralRows:
             labels[name] = of_head
         return labels
 
+    @property
+    def soft_labels(self) -> dict[str, np.ndarray]:
+        """The soft labels for each head as its own `encode_soft` gives them."""
+        data: Any = self._inputs[0]
+        return {
+            name: rows.soft_rows() if isinstance(rows, TaggedRows) else data.parts[name].soft_labels
+            for name, rows in self.parts.items()
+        }
+
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
         """See `Rows.score`. For the mean of the heads, a text counts the correct decisions of all heads."""
         names = self._task.own_metrics([metric])
@@ -178,7 +187,10 @@ class SeveralRows:
         for name, rows in self.parts.items():
             of_head, part = part_outputs(name, outputs), self._task.parts[name]
             if isinstance(rows, TaggedRows):
-                described: list[dict[str, Any]] = [{"spans": spans} for spans in rows.spans(of_head)]
+                words = rows.word_probabilities(of_head) if options.get("soft_labels") else [{}] * len(self)
+                described: list[dict[str, Any]] = [
+                    {"spans": spans, **of_words} for spans, of_words in zip(rows.spans(of_head), words, strict=True)
+                ]
             else:
                 assert isinstance(part, TextTask)
                 described = part.describe(of_head["logits"], **options)

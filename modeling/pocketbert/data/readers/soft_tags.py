@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,13 @@ class SoftTagReader:
         examples = read_tagged(path, **{**columns, "types": self.types, "text": text})
         if Path(path).suffix.lower() != ".jsonl":
             return examples
-        rows = _rows(path)
+        rows = json_rows(path)
         if not any(PROBABILITIES in row for _, row in rows):
             return examples
         labels, problems, soft = tags_of_types(self.types), RowProblems(path), []
         for (number, row), words in zip(rows, examples.words, strict=True):
             try:
-                soft.append(_soft_tags(row, row[text], words, labels))
+                soft.append(soft_tags(row, row[text], words, labels))
             except ValueError as error:
                 problems.add(number, str(error))
         problems.raise_if_any()
@@ -72,7 +72,7 @@ class SoftTagReader:
         return dataclasses.replace(softened, tags=tags, has_likely_labels=True)
 
 
-def _rows(path: _Path) -> list[tuple[int, dict[str, Any]]]:
+def json_rows(path: _Path) -> list[tuple[int, dict[str, Any]]]:
     """Line numbers and objects."""
     lines = enumerate(read_utf8(path).split("\n"), start=1)
     return [(number, json_object(line)) for number, line in lines if line.strip()]
@@ -85,21 +85,30 @@ def _types_of(path: _Path) -> list[str]:
       UserError: there is none, or it lacks a tag.
     """
     try:
-        answers = [row.get(PROBABILITIES) for _, row in _rows(path)]
+        answers = [row.get(PROBABILITIES) for _, row in json_rows(path)]
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
+    return [type_of(label) for label in tags_in(answers, str(path)) if label.startswith("B-")]
+
+
+def tags_in(answers: Iterable[Any], where: str) -> tuple[str, ...]:
+    """The tags in the first soft label of a word.
+
+    Raises:
+      UserError: there is none, or it lacks a tag; `where` says in which file.
+    """
     words = (word for answer in answers if isinstance(answer, list) for word in answer)
     first = next((word for word in words if isinstance(word, dict)), {})
     types = list(dict.fromkeys(filter(None, (type_of(prefixed(label)) for label in first))))
     if not types or {*first} != {*tags_of_types(types)}:
         raise UserError(
-            f"{path}: {PROBABILITIES} of a word must have O, and B- and I- for each type; received "
+            f"{where}: {PROBABILITIES} of a word must have O, and B- and I- for each type; received "
             f"{listed(first) or 'none'}"
         )
-    return types
+    return tags_of_types(types)
 
 
-def _soft_tags(row: dict[str, Any], text: str, words: np.ndarray, labels: Sequence[str]) -> np.ndarray:
+def soft_tags(row: dict[str, Any], text: str, words: np.ndarray, labels: Sequence[str]) -> np.ndarray:
     """Probabilities [words, tags] of a line.
 
     Raises:
