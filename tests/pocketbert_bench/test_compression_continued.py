@@ -103,8 +103,8 @@ def test_the_result_is_replaced(finished: tuple[list[str], Path], continued: Pat
 
 def test_loss_of_a_candidate_is_scikit_learns(finished: tuple[list[str], Path]) -> None:
     dev = three_splits(pb.data.table(finished[1].parent / "texts.csv")).data.dev
-    for row in read(finished[1], "leaderboard.json"):
-        model = pb.from_pretrained(finished[1] / "model" if row["chosen"] else finished[1] / "models" / row["name"])
+    for row in (row for row in read(finished[1], "leaderboard.json") if row["model"]):
+        model = pb.from_pretrained(finished[1] / row["model"])
         logits = model(model.tokenizer(list(dev.texts), max_length=16))["logits"].numpy()
         expected = log_loss(dev.labels, scipy.special.softmax(logits, axis=-1))
         assert row["dev_loss"] == pytest.approx(expected, rel=1e-4)
