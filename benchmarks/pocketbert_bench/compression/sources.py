@@ -128,8 +128,9 @@ def in_better_form(data: TaskData, encoder: Path, positions: int, divided: TaskD
     plan = plan_finetuning(encoder, labelled, options, RunConfig(seed=seed))
     if not plan.objective.compares_pairs:
         return data, ""
-    form, reads = ("separate", "one by one") if plan.compared.separates_pairs else (None, "in one row")
-    data = dataclasses.replace(data, task=dataclasses.replace(data.task, pairs=form))
+    reads = "in one row"
+    if plan.compared.separates_pairs:
+        data, reads = dataclasses.replace(data, task=dataclasses.replace(data.task, pairs="separate")), "one by one"
     return data, f"the encoder reads the two texts of a pair {reads}, the form that fits better on frozen features"
 
 
