@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import tensorflow as tf
+from tensorflow.lite.python import lite
+from tensorflow.lite.python.conversion_metadata_schema_py_generated import ModelType
+from tensorflow.python.saved_model.loader_impl import parse_saved_model
 
 from pocketbert import output_folders as outputs
 from pocketbert.model import Model
@@ -79,11 +82,12 @@ def to_tflite(
     """
     if recipe.quantizer:
         content = _quantized(recipe, QuantizerInputs(model=model, lengths=lengths, buckets=texts)).content
-    else:
-        content = _converted(model, lengths, recipe)
-    if texts and not recipe.quantizer:
-        floats = to_tflite(model, lengths, get_recipe("float32"))
+    elif texts:
+        content, floats = _converted(model, lengths, recipe, get_recipe("float32"))
+        floats = share_quantization(floats)
         content = smooth(content, floats, root_mean_squares(floats, texts, dense_layers(floats)))
+    else:
+        (content,) = _converted(model, lengths, recipe)
     return share_quantization(content if channelwise else per_channel_to_per_tensor(content))
 
 
@@ -109,25 +113,36 @@ def to_calibrated_tflite(
     return replace(quantized, content=share_quantization(quantized.content))
 
 
-def _converted(model: Model, lengths: Sequence[int], recipe: Recipe) -> bytes:
-    """The converter's file, with one signature per length."""
+def _converted(model: Model, lengths: Sequence[int], *recipes: Recipe) -> list[bytes]:
+    """The converter's file for each recipe, with one signature per length."""
     lengths = check_lengths(lengths, model.config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "saved_model")
         write_saved_model(model, path, lengths)
-        converter = tf.lite.TFLiteConverter.from_saved_model(
-            str(path), signature_keys=[signature_name(length) for length in lengths]
-        )
-        configure(converter, recipe)
+        signatures = [signature_name(length) for length in lengths]
         # The converter writes C++ warnings about options that it ignores.
         with stderr_on_failure():
-            return split_evenly(converter.convert())
+            return [split_evenly(_convert_saved_model(path, signatures, recipe)) for recipe in recipes]
+
+
+def _convert_saved_model(path: Path, signatures: Sequence[str], recipe: Recipe) -> bytes:
+    """The file of `tf.lite.TFLiteConverter.from_saved_model`.
+
+    That function and its `convert` restore the variables and import the graph into Python three times, for records
+    that the conversion does not read. Here the graph is read without that.
+    """
+    lite.TFLiteConverterBase._set_original_model_type(ModelType.TF_SAVED_MODEL)
+    converter = lite.TFLiteSavedModelConverterV2(str(path), {tf.saved_model.SERVING}, list(signatures))
+    configure(converter, recipe)
+    graph = parse_saved_model(str(path)).meta_graphs[0].graph_def
+    content: bytes = converter._convert_and_export_metrics(lambda self: self._convert_from_saved_model(graph))
+    return content
 
 
 def _quantized(recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
     """The file of a recipe with a quantizer."""
-    content = share_quantization(_converted(inputs.model, inputs.lengths, get_recipe("float32")))
-    quantized: QuantizedFile = pkgutil.resolve_name(recipe.quantizer)(content, recipe, inputs)
+    (content,) = _converted(inputs.model, inputs.lengths, get_recipe("float32"))
+    quantized: QuantizedFile = pkgutil.resolve_name(recipe.quantizer)(share_quantization(content), recipe, inputs)
     return quantized
 
 

@@ -30,11 +30,11 @@ from pocketbert.presets import preset
 from pocketbert.recipes import RECIPES
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.conversion import convert
-from pocketbert_export.conversion.convert import to_tflite
+from pocketbert_export.conversion.convert import to_tflite, write_saved_model
 from pocketbert_export.conversion.graph_optimization import GRAPH_OPTIMIZATIONS, optimize_graph
 from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from pocketbert_export.exporter import export
-from pocketbert_export.recipes import get_recipe
+from pocketbert_export.recipes import configure, get_recipe
 from pocketbert_export.tflite.graph import operator_name, read_model, share_quantization, split_evenly
 from pocketbert_export.tflite.interpreter_process import delegate
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
@@ -77,6 +77,16 @@ def test_float32_matches_model_at_every_length(model: Model) -> None:
         with padding_after_texts(model):
             expected = model(inputs)["logits"].numpy()
         assert networks.relative(expected, answers(content, inputs)["logits"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
+def test_file_is_that_of_the_public_converter(recipe: str, tmp_path: Path) -> None:
+    signatures = [f"length_{length}" for length in LENGTHS]
+    write_saved_model(networks.network(networks.bert_config()), tmp_path / "saved", LENGTHS)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "saved"), signature_keys=signatures)
+    configure(converter, get_recipe(recipe))
+    content = convert._convert_saved_model(tmp_path / "saved", signatures, get_recipe(recipe))
+    assert content == converter.convert()
 
 
 @pytest.mark.parametrize("task", [None, TaskConfig(kind="span"), TaskConfig(kind="regression")])
