@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
@@ -87,15 +88,22 @@ def estimator(form: LinearForm, strength: float) -> Any:
 
 def fit_estimator(form: LinearForm, features: Any, labels: np.ndarray, strength: float, **options: Any) -> Any:
     """Fits `estimator`, or returns None if all rows have one class."""
-    from threadpoolctl import threadpool_limits
-
     if form == "classes" and len(np.unique(labels)) < 2:
         return None
+    unfitted = estimator(form, strength)
     # The matrices are small: with several threads, their synchronization takes most of the time.
-    with warnings.catch_warnings(), threadpool_limits(1):
+    with warnings.catch_warnings(), _thread_pools().limit(limits=1):
         # A fit that stops early, and labels that are constant in a fold, are good enough here.
         warnings.simplefilter("ignore")
-        return estimator(form, strength).fit(features, labels, **options)
+        return unfitted.fit(features, labels, **options)
+
+
+@functools.cache
+def _thread_pools() -> Any:
+    """The thread pools of the libraries that scikit-learn has loaded; a search for them takes longer than a fit."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _fit(
