@@ -64,6 +64,10 @@ def pytest_collection_finish() -> None:
         import cheap_tensorflow
 
         cheap_tensorflow.use()
+    if "pocketbert_export.tflite.runtimes" in sys.modules:
+        import forked_runtime
+
+        forked_runtime.use()
 
 
 @pytest.fixture
