@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import bench_subjects
 import pytest
 import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.data import assets
-from pocketbert_bench import host
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -33,8 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     names = tiny_finetuning.TASK.labels
     cells = [f"{text}\t{names[label]}" for text, label in zip(rows.texts, rows.labels, strict=True)]
     (tmp_path / "reviews.tsv").write_text("review\tmood\n" + "".join(f"{row}\n" for row in cells), encoding="utf-8")
-    # The same rounds in less time.
-    monkeypatch.setattr(host, "FULL", host.QUICK)
+    bench_subjects.measure_briefly(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

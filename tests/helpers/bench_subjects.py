@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.presets import preset
+from pocketbert_bench import host
 from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.results import (
     Delegate,
@@ -18,6 +20,7 @@ from pocketbert_bench.results import (
     Runtime,
 )
 
+BRIEF = host.Schedule(rounds=3, runs=9, seconds=0.0, longest_seconds=1.0, warm_up_seconds=0.0)
 TABLE = np.arange(33, dtype=np.float32).reshape(11, 3) / 7
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the a film is good bad dull bright , . ! not very".split()
 MOOD = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
@@ -33,6 +36,12 @@ MACHINE = Machine(
     governor=None,
     load_average=(0.5, 0.25, 0.125),
 )
+
+
+def measure_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measurements have the schedule `BRIEF`."""
+    for name in ("FULL", "QUICK"):
+        monkeypatch.setattr(host, name, BRIEF)
 
 
 def write_sum_model(path: Path, lengths: tuple[int, ...] = (5, 8)) -> Path:

@@ -87,8 +87,9 @@ def test_head_that_does_not_run_is_reported(bundle: Path, tmp_path: Path) -> Non
 
 
 def test_command_says_what_it_measured(
-    network: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    network: Path, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bench_subjects.measure_briefly(monkeypatch)
     output = tmp_path / "result.json"
     assert cli.main(["bench", str(bundle), "--lengths=9", "--quick", f"--output={output}"]) == 0
     sentence = "bundle is for separate pairs: latencies are for a pair"

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import bench_subjects
 import cheap_tensorflow
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.output_folders import held_directory
-from pocketbert_bench import host, results
 from pocketbert_bench import quickstart as module
+from pocketbert_bench import results
 from pocketbert_bench.compression import candidates
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_export.bundles.predictors import open_predictor
@@ -81,7 +82,7 @@ def run_until(owner: object, name: str, output: Path) -> None:
 def test_quickstart_resumes_and_reports(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(host, "FULL", host.QUICK)
+    bench_subjects.measure_briefly(monkeypatch)
     run_until(pb, "distill", tiny_path)
     assert "[3/7]" in capsys.readouterr().err
     teacher = (tiny_path / "teacher" / "model" / "model.safetensors").stat().st_mtime_ns

@@ -6,6 +6,7 @@ import dataclasses
 import zipfile
 from pathlib import Path
 
+import bench_subjects
 import pytest
 import tiny_finetuning
 from scipy.spatial.distance import cosine
@@ -29,6 +30,7 @@ def tiny_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "rotten_tomatoes", lambda: sentences)
     monkeypatch.setattr(module, "TEACHER_LAYERS", (2,))
     monkeypatch.setattr(module, "LENGTHS", (23,))
+    bench_subjects.measure_briefly(monkeypatch)
     method = EmbeddingDistillation(epochs=1, max_length=23, batch_size=10)
     monkeypatch.setattr(module, "PART_DISTILLATION", method)
 
