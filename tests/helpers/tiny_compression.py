@@ -20,11 +20,12 @@ from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.training.grids.points import Point
 from pocketbert.training.state import digest_directory
-from pocketbert_bench.compression import choice, final_scores, run, rungs
+from pocketbert_bench.compression import choice, final_scores, run, rungs, students
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.measurements import Measured
 from pocketbert_bench.compression.methods import TrialData, passes
 from pocketbert_bench.compression.trial_examples import trial_steps
+from pocketbert_export import exporter
 from pocketbert_export.bundles.bundle import Bundle
 
 TEACHER = tiny.BERT.replace(num_layers=2, initializer_range=0.1)
@@ -53,6 +54,31 @@ def measurements(interval: float = 0.01, slower: float = 1.0, teacher_slower: fl
         return Measured(latency_ms=latency, teacher_ms=teacher_ms, size_mb=1.0, memory_mb=9.0)
 
     return measure
+
+
+# Steps of a first rung: an epoch of 500 examples, or a few of the folds.
+STEPS = 6
+
+
+def train_briefly(monkeypatch: pytest.MonkeyPatch, steps: int = STEPS) -> None:
+    """First rungs of candidates have so many steps, rounded up to whole epochs."""
+    monkeypatch.setattr(rungs, "_STEPS", steps)
+
+
+def export_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal exports of compressions are made once; `folder` keeps them."""
+
+    def kept_export(model: Path, path: Path, *, examples: pb.TaskData, **options: Any) -> Bundle:
+        data = f"{examples.train.identity} {examples.dev.identity}"  # type: ignore[union-attr]
+        settings = f"{digest_directory(model)} {data} {sorted(options.items())}"
+        made = folder / hashlib.sha256(settings.encode()).hexdigest()
+        if not made.exists():
+            folder.mkdir(exist_ok=True)
+            exporter.export(model, made, examples=examples, **options)
+        shutil.copytree(made, path)
+        return Bundle.open(path)
+
+    monkeypatch.setattr(choice, "export", kept_export)
 
 
 def measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,24 +117,16 @@ def compress_fast(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         line = {"step": steps, "split": "dev", **metrics, "loss": 1 - score}
         (folder / "metrics.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
 
-    export = choice.export
-
-    def export_once(model: Path, path: Path, *, examples: pb.TaskData, **options: Any) -> Bundle:
-        settings = f"{digest_directory(model)} {examples.dev.identity} {sorted(options.items())}"
-        made = inputs / "exports" / hashlib.sha256(settings.encode()).hexdigest()
-        if not made.exists():
-            made.parent.mkdir(exist_ok=True)
-            export(model, made, examples=examples, **options)
-        shutil.copytree(made, path)
-        return Bundle.open(path)
-
     monkeypatch.setattr(rungs, "train_trial", train)
-    monkeypatch.setattr(choice, "export", export_once)
+    monkeypatch.setattr(students, "_MOST_EXAMPLES", 32)
+    export_once(inputs / "exports", monkeypatch)
 
 
 def compress_command(inputs: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`pocketbert compress` with these costs and some options."""
+    """`pocketbert compress` with these costs, few steps and some options."""
     measure_nothing(monkeypatch)
+    train_briefly(monkeypatch)
+    export_once(inputs / "exports", monkeypatch)
     for module in (choice, final_scores):
         monkeypatch.setattr(module, "simple_methods", lambda *_: [])
 

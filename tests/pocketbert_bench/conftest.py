@@ -16,15 +16,31 @@ from pocketbert_bench import phone_app
 
 
 @pytest.fixture(scope="session")
+def compression_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of `tiny_compression.write_inputs`, and exports of its compressions."""
+    import tiny_compression
+
+    return tiny_compression.write_inputs(tmp_path_factory.mktemp("compression"))
+
+
+@pytest.fixture(scope="session")
 def cost_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
 def own_cache(cost_cache: Path) -> Iterator[None]:
-    """A cache of measured costs for all modules that use it."""
+    """A cache of measured costs for all modules that use it; measurements take little time, and all are kept."""
+    import bench_subjects
+
+    from pocketbert_bench.compression import costs, inputs
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("POCKETBERT_CACHE", str(cost_cache))
+        patched.setattr(inputs, "SCHEDULE", bench_subjects.BRIEF)
+        bench_subjects.measure_briefly(patched)
+        # Other tests run beside it.
+        patched.setattr(costs, "_MOST_OTHERS", 100.0)
         yield
 
 

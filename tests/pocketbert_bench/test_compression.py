@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import tiny
 import tiny_finetuning
 from safetensors.numpy import load_file
-from tiny_compression import compress_fast
+from tiny_compression import compress_fast, train_briefly
 
 import pocketbert as pb
 from pocketbert.checkpoints.directory import read_directory
@@ -36,6 +37,13 @@ from pocketbert_export.verification.verify import GateFailed
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
 HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
 pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_steps() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        train_briefly(patched)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +165,7 @@ def test_costs_that_are_linear_in_the_terms_are_predicted(layers: int, pooling: 
 
 def test_costs_are_measured_once_for_each_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
+    monkeypatch.setattr(costs, "_MOST_OTHERS", 25.0)
     calls: list[int] = []
     others = 0.0
 
@@ -212,7 +221,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]
     """The command of a finished compression, and its folder."""
     folder = tmp_path_factory.mktemp("compress")
     tiny_finetuning.write_model(folder / "encoder", TEACHER.replace(num_layers=2))
-    tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(700, seed=1))
+    tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(560, seed=1))
     command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'train.csv'}", "--trials=2"]
     command += ["--length=16", "--max-mb=0.2", "--license=mit", "--base-model=example/encoder"]
     command.append(f"--output={folder / 'out'}")
@@ -343,8 +352,15 @@ def test_measurements_of_an_earlier_run_give_the_same_winner(
     assert "an input must not be in the output" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.fixture
+def untrained(finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, eager: None) -> list[str]:
+    """The command of a compression of the finished run's teacher, without its output and training."""
+    compress_fast(finished[1].parent, monkeypatch)
+    return ["compress", f"--model={finished[1] / 'teacher' / 'model'}", *finished[0][2:-1]]
+
+
 def test_ctrl_c_exports_the_best_candidate_so_far(
-    finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    untrained: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     add = Journal.add
 
@@ -352,9 +368,8 @@ def test_ctrl_c_exports_the_best_candidate_so_far(
         add(self, one)
         raise KeyboardInterrupt
 
-    compress_fast(finished[1].parent, monkeypatch)
     monkeypatch.setattr(Journal, "add", add_and_interrupt)
-    assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 0
+    assert main([*untrained, f"--output={tmp_path / 'out'}"]) == 0
     (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert row["chosen"] and (tmp_path / "out" / "bundle" / "model.tflite").exists()
 
@@ -365,12 +380,11 @@ class Refused(GateFailed):
 
 
 def test_files_that_fail_the_gate_are_not_chosen(
-    finished: tuple[list[str], Path],
+    untrained: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    compress_fast(finished[1].parent, monkeypatch)
     # The dev split tells the candidates apart, so the better one is exported first.
     monkeypatch.setattr(choice, "paired_loss", lambda *_: Loss(3.0, (1.0, 5.0)))
     real, exported = choice.export, []
@@ -382,22 +396,21 @@ def test_files_that_fail_the_gate_are_not_chosen(
         return real(model, path, **options)
 
     monkeypatch.setattr(choice, "export", export)
-    assert main([*finished[0][:-1], f"--output={tmp_path / 'out'}"]) == 1
+    assert main([*untrained, f"--output={tmp_path / 'out'}"]) == 1
     assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
     # Both candidates, and the best one also with the weights of its first rung.
     names = [(name.rpartition(",")[0], name.rpartition("=")[2]) for name in exported]
     assert [rung for _, rung in names] == ["2", "0", "0"] and len({name for name, _ in names}) == 2
     assert not (tmp_path / "out" / "bundle").exists()
     # With a limit of the points lost, no candidate is left that could be the nearest.
-    assert main([*finished[0][:-1], "--max-points-lost=90", f"--output={tmp_path / 'points'}"]) == 1
+    assert main([*untrained, "--max-points-lost=90", f"--output={tmp_path / 'points'}"]) == 1
     assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("again", "code"), [(4.9, 0), (5.1, 1)])
 def test_near_misses_are_measured_again(
-    again: float, code: int, finished: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    again: float, code: int, untrained: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    compress_fast(finished[1].parent, monkeypatch)
     latencies = iter([5.2, again])
 
     def measure(*_: Any, **__: Any) -> Measured:
@@ -406,7 +419,7 @@ def test_near_misses_are_measured_again(
         return Measured(latency_ms=(latency - 0.1, latency - 0.2, latency), teacher_ms=1e-6, size_mb=0.1, memory_mb=9.0)
 
     monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measure)
-    assert main([*finished[0][:-1], "--max-latency-ms=5", f"--output={tmp_path / 'out'}"]) == code
+    assert main([*untrained, "--max-latency-ms=5", f"--output={tmp_path / 'out'}"]) == code
     assert next(latencies, None) is None
     if code == 0:
         assert json.loads((tmp_path / "out" / "result.json").read_text())["latency_ms"] == pytest.approx(

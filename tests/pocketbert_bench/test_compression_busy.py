@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_compression import TEACHER_MS, compress_command, compress_fast, measurements, write_inputs
+from tiny_compression import TEACHER_MS, compress_command, compress_fast, measurements
 
 from pocketbert_bench.compression import choice, run
 from pocketbert_bench.compression.candidates import StudentCandidate
@@ -21,13 +21,13 @@ from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.verify import GateFailed
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_inputs(tmp_path_factory.mktemp("choice"))
+@pytest.fixture
+def inputs(compression_inputs: Path) -> Path:
+    return compression_inputs
 
 
 @pytest.fixture
-def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: None) -> Callable[..., int]:
     compress_fast(inputs, monkeypatch)
     return compress_command(inputs, tmp_path / "out", monkeypatch)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import tiny_finetuning
-from tiny_compression import COSTS, TEACHER, compress_command, compress_fast, write_inputs
+from tiny_compression import COSTS, TEACHER, compress_command, compress_fast, train_briefly
 
 import pocketbert as pb
 from pocketbert.checkpoints.name_maps import parameter_count
@@ -31,9 +31,9 @@ from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.verify import GateFailed
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_inputs(tmp_path_factory.mktemp("choice"))
+@pytest.fixture
+def inputs(compression_inputs: Path) -> Path:
+    return compression_inputs
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 def compress_untrained(
-    compress: Callable[..., int], inputs: Path, monkeypatch: pytest.MonkeyPatch
+    compress: Callable[..., int], inputs: Path, monkeypatch: pytest.MonkeyPatch, eager: None
 ) -> Callable[..., int]:
     compress_fast(inputs, monkeypatch)
     return compress
@@ -161,7 +161,10 @@ def test_the_fastest_within_the_points(compress_untrained: Callable[..., int], t
     assert winner["latency_ms"] == min(row["latency_ms"] for row in rows) < max(row["latency_ms"] for row in rows)
 
 
-def test_labels_in_another_order_keep_their_names(compress: Callable[..., int], inputs: Path, tmp_path: Path) -> None:
+def test_labels_in_another_order_keep_their_names(
+    compress: Callable[..., int], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_briefly(monkeypatch, steps=36)
     # The teacher has the order low, high; the table's labels are in alphabetical order.
     assert compress("--trials=1", "--max-latency-ms=9") == 0
     bundle = Bundle.open(tmp_path / "out" / "bundle")

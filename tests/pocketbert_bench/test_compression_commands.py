@@ -16,7 +16,7 @@ import pytest
 import tiny
 import tiny_finetuning
 import tiny_questions
-from tiny_compression import measure_nothing
+from tiny_compression import measure_nothing, train_briefly
 
 import pocketbert as pb
 from pocketbert.checkpoints.directory import read_directory
@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     """The folder of a finished compression, and the weights of each trial by its folder."""
     folder, trained, train_trial = tmp_path_factory.mktemp("commands"), {}, rungs.train_trial
     tiny_finetuning.write_model(folder / "encoder", ENCODER)
-    tiny_finetuning.write_table(folder / "texts.csv", tiny_finetuning.examples(613, seed=1))
+    tiny_finetuning.write_table(folder / "texts.csv", tiny_finetuning.examples(523, seed=1))
 
     def train(shared: Any, point: Any, seed: int, path: Path) -> None:
         train_trial(shared, point, seed, path)
@@ -63,6 +63,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rungs, "train_trial", train)
         measure_nothing(patched)
+        train_briefly(patched)
         command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'texts.csv'}", "--trials=6"]
         assert main([*command, "--length=16", "--max-latency-ms=9", f"--output={folder / 'out'}"]) == 0
     return folder / "out", trained

@@ -17,7 +17,7 @@ import scipy.special
 import tiny
 import tiny_finetuning
 from sklearn.metrics import log_loss
-from tiny_compression import measure_nothing
+from tiny_compression import measure_nothing, train_briefly
 
 import pocketbert as pb
 from pocketbert.cli import main
@@ -36,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 def _without_measurements() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         measure_nothing(patched)
+        train_briefly(patched)
         yield
 
 
@@ -44,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]
     """The command of a compression without its trials and output, and the folder of one with two trials."""
     folder = tmp_path_factory.mktemp("continued")
     tiny_finetuning.write_model(folder / "encoder", ENCODER)
-    tiny_finetuning.write_table(folder / "texts.csv", tiny_finetuning.examples(613, seed=1))
+    tiny_finetuning.write_table(folder / "texts.csv", tiny_finetuning.examples(523, seed=1))
     command = ["compress", f"--model={folder / 'encoder'}", f"--train-file={folder / 'texts.csv'}"]
     command += ["--length=16", "--max-latency-ms=9"]
     assert main([*command, "--trials=2", f"--output={folder / 'two'}"]) == 0

@@ -35,7 +35,7 @@ def result(phone: FakePhone, extras: dict[str, str], peak: int | None = PEAK) ->
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: None) -> list[str]:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
     compress_fast(tmp_path, monkeypatch)
     few = costs.fitted_networks

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_finetuning
+from tiny_compression import export_once, train_briefly
 from tiny_finetuning import BAD, GOOD, NEUTRAL
 
 import pocketbert as pb
@@ -68,6 +69,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measured)
+    train_briefly(monkeypatch)
+    export_once(inputs / "exports", monkeypatch)
     for module in (choice, final_scores):
         monkeypatch.setattr(module, "simple_methods", lambda *_: [])
 

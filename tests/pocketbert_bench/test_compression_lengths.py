@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import bench_subjects
 import numpy as np
 import pytest
 import tiny
@@ -82,6 +83,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_mean_over_the_texts_is_limited(
     inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_the_mean_over_the_texts_is_limited(
 
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
     compress_fast(inputs, monkeypatch)
+    bench_subjects.measure_briefly(monkeypatch)
     monkeypatch.setattr(Host, "measure", measure)
     measured: list[Measurement] = []
 
@@ -132,6 +135,7 @@ def test_the_mean_over_the_texts_is_limited(
     assert "ms on average over your texts" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.usefixtures("eager")
 def test_limited_memory_leaves_fewer_lengths(
     inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -154,6 +158,7 @@ def test_limited_memory_leaves_fewer_lengths(
 
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
     compress_fast(inputs, monkeypatch)
+    bench_subjects.measure_briefly(monkeypatch)
     monkeypatch.setattr(Host, "measure", measure)
     monkeypatch.setattr(Host, "bench", bench)
     command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train.csv'}", "--trials=1"]

@@ -19,7 +19,7 @@ from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.pruning.importance import Importance
 from pocketbert.tokenizers import wordpiece_vocabulary
-from pocketbert_bench.compression import folds
+from pocketbert_bench.compression import folds, methods
 from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.methods import (
     Training,
@@ -41,6 +41,14 @@ STAGES = {
     "hsk": ["hidden", "prediction"],
     "text": [""],
 }
+# Of a stage whose time is over.
+STEPS = 3
+pytestmark = pytest.mark.usefixtures("eager")
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "LEAST_STEPS", STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +94,7 @@ def test_each_method_trains_a_pruned_student(
     train_trial(shared, point, 0, tmp_path / "trial")
     result = json.loads((tmp_path / "trial" / "result.json").read_text())
     assert [stage["name"] for stage in result["stages"]] == STAGES[method]
-    assert result["steps"] == 10 * len(STAGES[method])
+    assert result["steps"] == STEPS * len(STAGES[method])
     start, trained = (read_directory(path) for path in (tmp_path / "student", tmp_path / "trial" / "model"))
     shared_names = start.tensors.keys() & trained.tensors.keys()
     assert any(not np.array_equal(start.tensors[name], trained.tensors[name]) for name in shared_names)
@@ -204,18 +212,18 @@ def test_learning_rates_are_multiples_of_the_default(teacher: Path, shared: Tria
 def test_kinds_have_the_methods_that_accept_them(teacher: Path, shared: TrialData) -> None:
     described, student = describe_directory(teacher), TEACHER.replace(num_layers=2)
 
-    def methods(kind: str, *, text: bool = False, **options: Any) -> list[str]:
+    def ways_of(kind: str, *, text: bool = False, **options: Any) -> list[str]:
         task = pb.configs.TaskConfig(kind=kind, **options)  # type: ignore[arg-type]
         data = dataclasses.replace(shared.data, task=task)
         return [training.method for training in trainings(data, described, student, text=text) if training.rate == 1]
 
     labels = ("low", "high")
     ways = ["finetune", "predictions", "tinybert", "minilmv2", "hsk", "efficientbert"]
-    assert methods("classification", labels=labels) == ways
-    assert methods("classification", labels=labels, text=True)[-1] == "text"
-    assert methods("multi_label", labels=labels) == ways
-    assert methods("embedding") == ["finetune", "embedding"]
-    assert methods("token_classification", labels=("O", "B-A", "I-A")) == ways
+    assert ways_of("classification", labels=labels) == ways
+    assert ways_of("classification", labels=labels, text=True)[-1] == "text"
+    assert ways_of("multi_label", labels=labels) == ways
+    assert ways_of("embedding") == ["finetune", "embedding"]
+    assert ways_of("token_classification", labels=("O", "B-A", "I-A")) == ways
 
 
 def test_further_structures_do_not_read_the_vocabulary_again(
@@ -245,21 +253,21 @@ def test_embeddings_learn_from_the_vectors_of_the_teacher(teacher: Path, tmp_pat
     shared = TrialData(data=data, teacher=str(tmp_path / "teacher"), max_length=19, deadline=0.0)
     train_trial(shared, trial_point(Training(method="embedding"), tmp_path / "student", 8), 0, tmp_path / "trial")
     result = json.loads((tmp_path / "trial" / "result.json").read_text())
-    assert [stage["name"] for stage in result["stages"]] == ["embedding"] and result["steps"] == 10
+    assert [stage["name"] for stage in result["stages"]] == ["embedding"] and result["steps"] == STEPS
 
 
 def test_folds_are_scored_at_the_length_of_training(tmp_path: Path) -> None:
     encoder = tiny_finetuning.write_model(tmp_path / "encoder", tiny.BERT.replace(num_layers=2, initializer_range=0.1))
-    examples = tiny_finetuning.examples(700, 1)
+    examples = tiny_finetuning.examples(300, 1)
     data = pb.data.from_pairs(examples.texts, [tiny_finetuning.TASK.labels[label] for label in examples.labels])
-    config = pb.FinetuneConfig(epochs=2, max_length=16, calibrate=False)
+    config = pb.FinetuneConfig(epochs=1, max_length=9, calibrate=False)
     result = pb.finetune(encoder, data, tmp_path / "run", config=config)
     cut, whole = (
         folds.dev_score(
             SimpleNamespace(splits=SimpleNamespace(data=data), length=length),  # type: ignore[arg-type]
             Path(result.model_directory),
         )
-        for length in (16, 64)
+        for length in (9, 64)
     )
     # Texts with up to 19 words.
     assert cut == pytest.approx(result.metrics["accuracy"]) and cut != whole

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_finetuning
-from tiny_compression import TEACHER, compress_command, compress_fast, measurements, write_inputs
+from tiny_compression import TEACHER, compress_command, compress_fast, measurements
 
 import pocketbert as pb
 from pocketbert.tasks.registry import supervised_task
@@ -26,13 +26,13 @@ from pocketbert_bench.compression.trial_examples import part_of
 WHOLE = f"layers=1-2,heads={TEACHER.num_attention_heads},neurons={TEACHER.intermediate_size},finetune"
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_inputs(tmp_path_factory.mktemp("options"))
+@pytest.fixture
+def inputs(compression_inputs: Path) -> Path:
+    return compression_inputs
 
 
 @pytest.fixture
-def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: None) -> Callable[..., int]:
     compress_fast(inputs, monkeypatch)
     return compress_command(inputs, tmp_path / "out", monkeypatch)
 

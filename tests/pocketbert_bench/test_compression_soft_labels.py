@@ -17,7 +17,6 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.cli import main
-from pocketbert_bench.compression import rungs
 from pocketbert_bench.compression.methods import (
     Training,
     TrialData,
@@ -79,7 +78,7 @@ def test_row_is_repeated_by_hand(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(rungs, "_STEPS", 8)
+    tiny_compression.train_briefly(monkeypatch, steps=2)
     assert command(*SOFT, *LIMITS, "--dry-run", table="soft") == 0
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     structure = next(row["structure"] for row in rows if row["method"] == method)
