@@ -125,7 +125,7 @@ class Interrupted(BaseException):
 def test_interrupted_run_ends_with_the_same_bits(
     form: Any, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = dataclasses.replace(CONFIG, pairs=form, micro_batches=4)
+    config = dataclasses.replace(CONFIG, pairs=form, epochs=1, micro_batches=2)
 
     def train(name: str) -> pb.FinetuneResult:
         return pb.finetune(start, data(), tmp_path / name, config=config, run=RUN)

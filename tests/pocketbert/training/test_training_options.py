@@ -54,6 +54,7 @@ def changed(before: pb.Model, after: pb.Model) -> set[str]:
     return {path for path, value in before.weights_by_path().items() if (value.numpy() != weights[path].numpy()).any()}
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("patterns", "kept"),
     [
@@ -122,6 +123,7 @@ def first_step(start: Path, folder: Path, **options: Any) -> dict[str, np.ndarra
     return {path: np.abs(after[path].numpy() - value.numpy()).max() for path, value in before.items() if path in after}
 
 
+@pytest.mark.usefixtures("eager")
 def test_layer_decay_and_rate_factors(start: Path, tmp_path: Path) -> None:
     plain = first_step(start, tmp_path / "plain")
     decayed = first_step(start, tmp_path / "decayed", layer_decay=0.5, rate_factors=("*.key.weight=3",))
@@ -136,6 +138,7 @@ def test_layer_decay_and_rate_factors(start: Path, tmp_path: Path) -> None:
         assert decayed[path] / step == pytest.approx(expected, rel=1e-4), path
 
 
+@pytest.mark.usefixtures("eager")
 def test_head_on_the_mean_is_frozen_and_scaled(start: Path, tmp_path: Path) -> None:
     config = replace(
         CONFIG, head_start="fit", head_pooling="mean", weight_decay=0.0, clip_norm=None, warmup_ratio=0.0,
@@ -168,6 +171,7 @@ def test_most_steps_end_the_schedule(start: Path, tmp_path: Path) -> None:
     assert finetune(start, data(), tmp_path / "long", config=config, run=replace(RUN, max_steps=99)).steps == 28
 
 
+@pytest.mark.usefixtures("eager")
 def test_dropout_of_encoder_and_head(start: Path, tmp_path: Path) -> None:
     result = finetune(start, data(), tmp_path / "run", config=CONFIG, run=replace(RUN, dropout=0.3, max_steps=1))
     model = result.model
@@ -240,6 +244,8 @@ def test_kept_checkpoints(start: Path, tmp_path: Path) -> None:
     assert changed(best, result.model) <= {"heads.classification.output.kernel", "heads.classification.output.bias"}
 
 
+# EfficientBERT has BERT's block.
+@pytest.mark.one_of_each("bert", "mobilebert")
 @pytest.mark.parametrize("family", ["bert", "mobilebert", "efficientbert"])
 def test_gradient_checkpointing_keeps_losses_and_gradients(family: str) -> None:
     config = tiny.FAMILIES[family].replace(hidden_dropout=0.2, attention_dropout=0.1, num_layers=3)
@@ -289,6 +295,7 @@ def test_micro_batches_give_the_same_update(start: Path, tmp_path: Path) -> None
         replace(CONFIG, micro_batches=3)
 
 
+@pytest.mark.usefixtures("eager")
 def test_options_of_the_command_line(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(60, seed=2))
     command = [

@@ -65,6 +65,11 @@ def mixed(model: Model, content: bytes, texts: CalibrationTexts, **limits: float
     return quantize_mixed(content, texts, CalibrationOptions(**limits), scored)
 
 
+@pytest.fixture(scope="module")
+def unlimited(model: Model, float_file: bytes, texts: CalibrationTexts) -> QuantizedFile:
+    return mixed(model, float_file, texts, max_mb=100.0)
+
+
 def weight_types(content: bytes) -> list[str]:
     """Types of the layers' matrices, in order."""
     model = read_model(content)
@@ -72,22 +77,21 @@ def weight_types(content: bytes) -> list[str]:
     return [TYPE_NAMES[graph.tensors[graph.operators[p].inputs[1]].type] for p in layers(content)]
 
 
-def test_files_shrink_and_errors_grow_along_the_path(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    whole = mixed(model, float_file, texts, max_mb=100.0)
-    sizes = [point.size_bytes for point in whole.front]
-    errors = [point.error for point in whole.front]
+def test_files_shrink_and_errors_grow_along_the_path(unlimited: QuantizedFile, float_file: bytes) -> None:
+    sizes = [point.size_bytes for point in unlimited.front]
+    errors = [point.error for point in unlimited.front]
     assert sizes == sorted(sizes, reverse=True)
     assert errors[0] < errors[-1]
-    assert whole.front[0].chosen
-    assert len(whole.content) == sizes[0]
-    assert whole.front[0].counts["int4"] == 0 < whole.front[0].counts["float32"]
-    assert whole.front[-1].counts == {"float32": 0, "int8": 0, "int4": len(layers(prepare_for_blocks(float_file)))}
+    assert unlimited.front[0].chosen
+    assert len(unlimited.content) == sizes[0]
+    assert unlimited.front[0].counts["int4"] == 0 < unlimited.front[0].counts["float32"]
+    assert unlimited.front[-1].counts == {"float32": 0, "int8": 0, "int4": len(layers(prepare_for_blocks(float_file)))}
 
 
 def test_size_limit_chooses_the_largest_file_that_fits(
-    model: Model, float_file: bytes, texts: CalibrationTexts
+    model: Model, float_file: bytes, texts: CalibrationTexts, unlimited: QuantizedFile
 ) -> None:
-    front = mixed(model, float_file, texts, max_mb=100.0).front
+    front = unlimited.front
     limit = (front[2].size_bytes + front[-1].size_bytes) / 2e6
     quantized = mixed(model, float_file, texts, max_mb=limit)
     (chosen,) = (point for point in quantized.front if point.chosen)
@@ -99,23 +103,23 @@ def test_size_limit_chooses_the_largest_file_that_fits(
     )
 
 
-def test_composed_file_equals_the_quantizers(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    quantized = mixed(model, float_file, texts, max_mb=100.0)
+def test_composed_file_equals_the_quantizers(
+    unlimited: QuantizedFile, float_file: bytes, texts: CalibrationTexts
+) -> None:
     prepared = prepare_for_blocks(float_file)
-    formats = dict(zip(layers(prepared), weight_types(quantized.content), strict=True))
+    formats = dict(zip(layers(prepared), weight_types(unlimited.content), strict=True))
     assert set(formats.values()) == {"float32", "int8"}
     direct = quantize(prepared, {position: "dynamic_wi8" for position, form in formats.items() if form == "int8"})
     for outputs, expected in zip(
-        calibration.outputs_of(quantized.content, texts.dev), calibration.outputs_of(direct, texts.dev), strict=True
+        calibration.outputs_of(unlimited.content, texts.dev), calibration.outputs_of(direct, texts.dev), strict=True
     ):
         np.testing.assert_array_equal(outputs["logits"], expected["logits"])
 
 
 @pytest.mark.nightly
-def test_most_sensitive_layer_becomes_float_first(model: Model, float_file: bytes, texts: CalibrationTexts) -> None:
-    quantized = mixed(model, float_file, texts, max_mb=100.0)
+def test_most_sensitive_layer_becomes_float_first(unlimited: QuantizedFile, float_file: bytes) -> None:
     prepared = prepare_for_blocks(float_file)
-    types = dict(zip(layers(prepared), weight_types(quantized.content), strict=True))
+    types = dict(zip(layers(prepared), weight_types(unlimited.content), strict=True))
     (largest,) = (
         position for position in types if np.abs(_matrix(prepared, position)).max() == _largest(prepared, types)
     )
