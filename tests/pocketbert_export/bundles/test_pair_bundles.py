@@ -85,6 +85,7 @@ def test_bundle_answers_as_the_model(model: Model, bundle: pb.Bundle) -> None:
     assert len({answer["label"] for answer in answers}) > 1
 
 
+@pytest.mark.one_of_each
 @pytest.mark.parametrize("config", ["bert", "roberta", "mobilebert"])
 @pytest.mark.parametrize("kind", ["regression", "multi_label"])
 def test_other_heads_and_families(config: str, kind: str, tmp_path: Path) -> None:
