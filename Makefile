@@ -6,6 +6,7 @@ TEST_WORKERS ?= 2
 PYTEST_FLAGS ?=
 # `make smoke` installs the wheel with plain pip, and on the lock files of these versions; `make test` uses the newest.
 SMOKE ?= pip 3.11 3.12
+GREEN ?= smoke android
 
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
@@ -25,7 +26,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-nightly smoke android-test android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test test-nightly green smoke android-test android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -60,6 +61,14 @@ test-nightly: $(INSTALLED) ## run the default and the nightly tests, and record 
 	  $(BIN)/pytest -m "not slow and not device and not java and not android and not arm64" \
 	  -n $(TEST_WORKERS) --dist worksteal --durations 15 --junit-xml=out/nightly.xml $(PYTEST_FLAGS)
 	$(BIN)/python tools/ci_record.py nightly out/nightly.xml && $(BIN)/python tools/ci_record.py check-nightly
+
+# .ci/run runs these, too, but in a clone of its own: run this before the last commit of a change, and commit .ci.
+green: $(addprefix green-,$(GREEN)) ## run smoke and android if their files changed, and record it in .ci; GREEN=smoke for one
+
+# Two lines, since make -n runs those with $(MAKE), and must not record anything.
+green-%:
+	@python3 tools/ci_record.py unchanged $* 2> /dev/null || $(MAKE) --no-print-directory $*
+	-@python3 tools/ci_record.py green $*
 
 smoke: $(INSTALLED) ## build the wheel and use it in fresh environments, with several Python versions
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)

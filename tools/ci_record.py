@@ -5,8 +5,8 @@
     python tools/ci_record.py nightly JUNIT     records the result of `make test-nightly`
     python tools/ci_record.py check-nightly     exit code 1 if the last nightly run failed
 
-The records are `.ci/green-JOB.json` and `.ci/nightly.json`. Commit them. It needs no packages, because it runs before
-`make venv`.
+The records are `.ci/green-JOB.json` and `.ci/nightly.json`. Commit them; `make green` runs the jobs whose files changed
+and writes the records. This script needs no packages, because it runs before `make venv`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / ".ci"
-_PRODUCT = ("Makefile", "pyproject.toml", "requirements", "tools", "modeling", "export", "benchmarks/pocketbert_bench")
-# Job → files and folders that decide its result.
-INPUTS = {"smoke": (*_PRODUCT, "README.md"), "android": (*_PRODUCT, "android_app", "tests", "benchmarks/studies")}
+_PRODUCT = (
+    "Makefile", "pyproject.toml", "requirements", "tools/find_python.sh",
+    "modeling", "export", "benchmarks/pocketbert_bench",
+)  # fmt: skip
+_ANDROID_TOOLS = ("tools/*apk*.py", "tools/arm64_check.py", "tools/java_*.py")
+_ANDROID_TESTS = ("tests/conftest.py", "tests/android", "tests/conformance", "tests/goldens", "tests/helpers")
+# Job → files and folders that decide its result, as Git's patterns.
+INPUTS = {
+    "smoke": (*_PRODUCT, "README.md", "tools/wheel_check.py"),
+    "android": (*_PRODUCT, "android_app", *_ANDROID_TOOLS, *_ANDROID_TESTS),
+}
 MOST_COMMITS = 100
 
 
