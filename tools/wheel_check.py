@@ -132,7 +132,9 @@ def _tried(install: str, interpreter: str, wheel: Path) -> str:
     python, work = folder / "bin" / "python", folder / "work"
     if install == "pip":
         _run(interpreter, "-m", "venv", folder)
-        _timed("pip: install", python, "-m", "pip", "install", "--quiet", "--progress-bar=off", wheel)
+        # Python compiles the modules that it imports; pip would compile all of them.
+        options = ("--quiet", "--progress-bar=off", "--no-compile")
+        _timed("pip: install", python, "-m", "pip", "install", *options, wheel)
         _timed("pip: pip check", python, "-m", "pip", "check")
     else:
         uv = (Path(sys.executable).with_name("uv"), "pip")
