@@ -389,7 +389,7 @@ def test_given_supernet_is_not_trained(
         trainings(training, *arguments)
 
     monkeypatch.setattr(rounds, "train_candidate", train)
-    monkeypatch.delattr(supernets, "distill_planned")
+    monkeypatch.delattr(supernets.Supernets, "_distill")
     result = start(teacher, tmp_path / "out", supernet=tmp_path / "supernet")
     assert used == {result.supernet} == {str(tmp_path / "supernet")}
     with pytest.raises(UserError, match="other options: supernet_sha256='.*', received None"):
