@@ -38,7 +38,7 @@ from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.workers import Workers
 
-# With more pairs, a sentence encoder that reads both texts in one row learns more (docs/results/small-data.md).
+# With 500 pairs, separate texts are as good on three tasks; with all pairs, on two (docs/results/small-data.md).
 _FEW_PAIRS = 1000
 
 
