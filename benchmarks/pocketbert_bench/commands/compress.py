@@ -53,6 +53,8 @@ class CompressOptions:
         dynamic_wi8, or dynamic_wi4 if --max-mb asks for it).
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
+      supernet: supernet from pocketbert search, with the teacher's vocabulary. EfficientBERTs among --students start
+        from slices of its weights; a few parts of it with other expressions are trained, too.
       soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or
         probabilities, as predict --soft-labels writes them into .jsonl. Candidates learn them instead of the teacher's
         predictions.
@@ -79,6 +81,7 @@ class CompressOptions:
     measurements: DirectoryPath | None = None
     recipe: str | None = None
     students: tuple[PresetOrPath, ...] = ()
+    supernet: ModelPath | None = None
     soft_label_columns: tuple[str, ...] = ()
     unlabelled_file: FilePath | None = None
     least_confidence: float | None = None
@@ -132,6 +135,7 @@ def run(options: Options) -> int | None:
         "kfold": chosen.kfold,
         "recipe": chosen.recipe,
         "students": chosen.students,
+        "supernet": chosen.supernet,
         "text": chosen.text,
         "slices": _slices(options),
         "like": chosen.like,

@@ -19,7 +19,8 @@ from pocketbert_bench.compression.inputs import DEFAULT_RECIPE, MIXED_RECIPE, SM
 from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.compression.measurements import COSTS_FILE
 from pocketbert_bench.compression.methods import TEXT, Training, trainings
-from pocketbert_bench.compression.structures import OtherStudent, Structure, structures
+from pocketbert_bench.compression.other_students import OtherStudent
+from pocketbert_bench.compression.structures import Structure, structures
 from pocketbert_bench.network_latency import Setting
 
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
@@ -156,8 +157,8 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
         raise UserError(
             f"{argument('like')} must be a run of pocketbert compress, or a name in its leaderboard, with a candidate "
             f"that this run has, too; received {inputs.like}; pass model, {argument('text')}, {argument('students')}, "
-            f"{argument('unlabelled_file', python='pb.data.with_unlabelled')} and {argument('max_mb')} of that run, or "
-            "leave it out"
+            f"{argument('supernet')}, {argument('seed')}, {argument('max_mb')} and "
+            f"{argument('unlabelled_file', python='pb.data.with_unlabelled')} of that run, or leave it out"
         )
     within = [candidate for excess, candidate in nearest.values() if excess == 0]
     if not within:
@@ -182,7 +183,9 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
 def _unread(inputs: Inputs, within: Sequence[StudentCandidate]) -> list[str]:
     """Texts and networks that the user has passed and no candidate uses, because of the limits or `like`."""
     unlabelled, names = inputs.splits.data.unlabelled, {candidate.structure.name for candidate in within}
-    unread = [student.source for student in inputs.students if student.name not in names]
+    unread = [student.source for student in inputs.students if student.source and student.name not in names]
+    if inputs.supernet is not None and not any(one.supernet and one.name in names for one in inputs.students):
+        unread.append(str(inputs.supernet))
     if inputs.text is not None and all(candidate.training.method != TEXT for candidate in within):
         unread.append(str(inputs.text.path))
     if unlabelled is not None and not any(candidate.training.unlabelled for candidate in within):

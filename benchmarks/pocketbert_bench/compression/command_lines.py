@@ -23,8 +23,9 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import FINETUNE, TEXT, TrialShape, text_options, trial_options
+from pocketbert_bench.compression.other_students import OtherStudent
 from pocketbert_bench.compression.sources import sources_of
-from pocketbert_bench.compression.structures import OtherStudent, Structure
+from pocketbert_bench.compression.structures import Structure
 from pocketbert_export.recipes import get_recipe
 
 SPLITS_FOLDER = "splits"
@@ -51,7 +52,7 @@ class CommandLines:
         importance: dict[str, Any],
     ) -> None:
         self._inputs, self._importance, self._teacher_complete = inputs, importance, teacher_complete
-        self._by_hand = folder.with_name(f"{folder.name}-by-hand")
+        self._folder, self._by_hand = folder, folder.with_name(f"{folder.name}-by-hand")
         data, final = inputs.splits.data, inputs.splits.final
         splits = {"train": data.train, "dev": data.dev} | ({} if final is None else {"final": final.dev})
         splits |= {} if data.unlabelled is None else {"unlabelled": data.unlabelled}
@@ -68,7 +69,7 @@ class CommandLines:
     def difference(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, float]]) -> str:
         """Why the commands make another bundle than these trials; empty if they make the same."""
         structure, training = candidate.structure, candidate.training
-        if isinstance(structure, OtherStudent) and structure.directory is None:
+        if isinstance(structure, OtherStudent) and structure.directory(self._folder) is None:
             return "a preset has random weights here, which no command writes"
         if structure.first_token and training.method not in (FINETUNE, TEXT):
             return "the commands keep a head that reads all tokens, and the candidate has one for the first token"
@@ -140,7 +141,7 @@ class CommandLines:
     def _start(self, structure: Structure | OtherStudent) -> tuple[list[str], Path | None]:
         """The first commands, and the model directory from which the first trial starts; None for new weights."""
         if isinstance(structure, OtherStudent):
-            return list(self._first), structure.directory
+            return list(self._first), structure.directory(self._folder)
         sizes = dataclasses.replace(structure.sizes, seed=self._inputs.seed, **self._importance)
         output = self._by_hand / structure.name
         prune = _command("prune", *self._data, *_flags(sizes), model=self._teacher, output=output)

@@ -16,7 +16,6 @@ from pocketbert.data.examples import LabelledData
 from pocketbert.data.final_split import ThreeSplits, all_examples, fold_count, folds_of, three_splits
 from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData, TextData
-from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.heads_config import described_heads
@@ -27,7 +26,7 @@ from pocketbert.pruning.vocabulary import used_tokens
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.config import FinetuneConfig
-from pocketbert.training.initialization import plan_model, vocabulary_of, with_options
+from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.state import digest_directory
@@ -36,6 +35,7 @@ from pocketbert_bench.compression.constraints import Constraints, budget_problem
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
+from pocketbert_bench.compression.other_students import OtherStudent, other_students
 from pocketbert_bench.compression.outcome import winner_of
 from pocketbert_bench.compression.sources import (
     can_teach,
@@ -44,7 +44,7 @@ from pocketbert_bench.compression.sources import (
     soft_label_note,
     soft_label_problems,
 )
-from pocketbert_bench.compression.structures import SMALL_RANK, OtherStudent
+from pocketbert_bench.compression.structures import SMALL_RANK
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
 from pocketbert_export.bundles.model_card import CardOptions, with_base_model, with_model_card
@@ -73,6 +73,7 @@ class Inputs:
         first.
       recipes: recipes of the files, the preferred first.
       students: networks that are not cut out of the teacher.
+      supernet: model directory of the supernet from which some of them start, or None.
       kept_tokens: ids of the tokens in a trimmed vocabulary; empty if the size has no limit, and on a phone.
       text: plain text for distillation, or None.
       head_examples: most examples from which a new head starts.
@@ -100,6 +101,7 @@ class Inputs:
     settings: Sequence[Setting]
     recipes: Sequence[str]
     students: Sequence[OtherStudent]
+    supernet: Path | None
     kept_tokens: Sequence[int]
     text: TextData | None
     head_examples: int = FinetuneConfig.head_start_examples
@@ -176,12 +178,13 @@ class Inputs:
         return {
             "model_sha256": digest_directory(self.directory),
             "recipes": list(self.recipes),
-            "students": [[student.source, _identity(student.source)] for student in self.students],
+            "students": [[student.source, _identity(student.source)] for student in self.students if student.source],
             "lengths": list(self.shares),
             "small_embedding": self.small_embedding,
             "device": self.device.name,
             "threads": self.constraints.threads,
             **({"pairs": self.settings[0].task.pairs} if self.settings[0].task.pairs else {}),
+            **({"supernet_sha256": digest_directory(self.supernet)} if self.supernet else {}),
         }
 
     @property
@@ -222,6 +225,7 @@ def check(
     kfold: int | None = None,
     recipe: str | None = None,
     students: Sequence[str | os.PathLike[str]] = (),
+    supernet: str | os.PathLike[str] | None = None,
     text: str | os.PathLike[str] | None = None,
     slices: Mapping[str, Mapping[str, str]] = {},
     like: str | os.PathLike[str] | None = None,
@@ -261,6 +265,7 @@ def check(
         )
     raise_if_any(problems, "compress")
     directory = minilm() if model is None else model_directory(model)
+    supernet_directory = None if supernet is None else model_directory(supernet)
     described = describe_directory(directory)
     is_teacher = can_teach(described, data)
     count, pairs_note = fold_count(data, kfold), ""
@@ -326,7 +331,8 @@ def check(
             Setting(task=task, recipe=name, lengths=tuple(shares), threads=constraints.threads) for name in measured
         ],
         recipes=[DEFAULT_RECIPE, MIXED_RECIPE] if recipe == MIXED_RECIPE else measured,
-        students=_students(students, described, max(shares)),
+        students=other_students(students, supernet_directory, described, length=max(shares), seed=seed),
+        supernet=supernet_directory,
         # Not those of dev and final texts: new texts have unknown words, too.
         kept_tokens=_kept_tokens(directory, described, splits.data) if trims else (),
         text=None if text is None else text_data(Path(text).absolute()),
@@ -343,35 +349,6 @@ def check(
     if inputs.measurements:
         check_measurements(inputs.measurements, inputs.networks)
     return inputs
-
-
-def _students(
-    sources: Sequence[str | os.PathLike[str]], teacher: DirectoryDescription, length: int
-) -> list[OtherStudent]:
-    """The networks that are not cut out of the teacher.
-
-    Raises:
-      UserError: one does not exist, has another vocabulary, or fewer positions than the texts; lists all problems.
-    """
-    students, problems = [], []
-    for number, source in enumerate(map(str, sources), 1):
-        planned = plan_model(source)
-        students.append(OtherStudent(number=number, source=source, architecture=planned.config))
-        spec = DistillationSpec(
-            teacher=teacher.config,
-            student=planned.config,
-            task=None,
-            teacher_vocabulary=with_options(teacher.vocabulary),
-            student_vocabulary=planned.vocabulary,
-        )
-        problems += [f"{argument('students')}: {source}: {problem}" for problem in vocabulary_problems(spec)]
-        if planned.config.max_position_embeddings < length:
-            problems.append(
-                f"{argument('students')}: {source} must have {length} positions; received "
-                f"{planned.config.max_position_embeddings}; pass a smaller {argument('length')}"
-            )
-    raise_if_any(problems, "compress")
-    return students
 
 
 def _kept_tokens(directory: Path, described: DirectoryDescription, data: TaskData) -> list[int]:

@@ -39,6 +39,7 @@ from pocketbert_bench.compression.measurements import (
     write_measured,
 )
 from pocketbert_bench.compression.methods import TrialData
+from pocketbert_bench.compression.other_students import STARTS_FOLDER
 from pocketbert_bench.compression.outcome import LEADERBOARD_FILE, CompressResult
 from pocketbert_bench.compression.published import (
     ASIDE_FOLDER,
@@ -71,6 +72,7 @@ COMPRESSION_FILES = (
     FOLDS_FOLDER,
     SPLITS_FOLDER,
     IMPORTANCE_FILE,
+    STARTS_FOLDER,
     COSTS_FILE,
     MEASURED_FILE,
     JOURNAL_FILE,
@@ -107,6 +109,7 @@ def compress(
     kfold: int | None = None,
     recipe: str | None = None,
     students: Sequence[str | os.PathLike[str]] = (),
+    supernet: str | os.PathLike[str] | None = None,
     text: str | os.PathLike[str] | None = None,
     slices: Mapping[str, Mapping[str, str]] = {},
     like: str | os.PathLike[str] | None = None,
@@ -146,6 +149,8 @@ def compress(
         also for dynamic_wi4.
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
+      supernet: supernet of `pocketbert search`, a model directory with the teacher's vocabulary. EfficientBERTs among
+        the students start from slices of its weights, and a few parts of it with other expressions train, too.
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
       slices: name → id of an example, its line or row number → value. The page has the loss for each value with at
         least 30 final examples.
@@ -174,6 +179,7 @@ def compress(
         kfold=kfold,
         recipe=recipe,
         students=students,
+        supernet=supernet,
         text=text,
         slices=slices,
         like=like,
@@ -182,7 +188,7 @@ def compress(
         seed=seed,
     )
     sources = [split.source for split in (data.train, data.dev, data.test, data.unlabelled) if split is not None]
-    check_inputs(output, (inputs.directory, measurements, text, like, *students, *sources))
+    check_inputs(output, (inputs.directory, measurements, text, like, supernet, *students, *sources))
     compression = _Compression(inputs, workers or InTurn())
     folder, result = run_once(
         output,
@@ -309,7 +315,7 @@ class _Compression:
                 parts = len(self._inputs.folds) - number + 2
                 end = clock.record(f"fold {number}", lambda parts=parts: clock.seconds + seconds_left() / parts)  # type: ignore[misc]
                 self._score_fold(path, splits, candidates, clock, lambda end=end: end - clock.seconds)  # type: ignore[misc]
-                for name in (TEACHER_FOLDER, TRIALS_FOLDER):
+                for name in (TEACHER_FOLDER, TRIALS_FOLDER, STARTS_FOLDER):
                     shutil.rmtree(path / name, ignore_errors=True)
             scores.append(read_fold(path / FOLD_FILE))
         return scores

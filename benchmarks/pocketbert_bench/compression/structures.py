@@ -99,40 +99,6 @@ def structures(
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OtherStudent:
-    """A network that is not cut out of the teacher, with the teacher's vocabulary.
-
-    Attributes:
-      number: number among the students, from 1.
-      source: a preset, or a model directory.
-      architecture: its architecture.
-    """
-
-    number: int
-    source: str
-    architecture: EncoderConfig
-
-    @property
-    def name(self) -> str:
-        """Name of a folder."""
-        return f"student-{self.number}={Path(self.source).name}"
-
-    @property
-    def directory(self) -> Path | None:
-        """The model directory; None for a preset."""
-        return Path(self.source) if Path(self.source).is_dir() else None
-
-    @property
-    def first_token(self) -> bool:
-        """Its head reads what fine-tuning chooses."""
-        return False
-
-    def config(self, teacher: EncoderConfig) -> EncoderConfig:
-        """The architecture."""
-        return self.architecture
-
-
 def write_student(teacher: ModelDirectory, importance: Importance | None, structure: Structure, folder: Path) -> None:
     """Writes the model directory of a structure with the teacher's weights.
 

@@ -16,7 +16,8 @@ from pocketbert.training.initialization import vocabulary_of
 from pocketbert.trials.clock import Record
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.compression.structures import OtherStudent, write_student
+from pocketbert_bench.compression.other_students import OtherStudent, write_slices
+from pocketbert_bench.compression.structures import write_student
 
 IMPORTANCE_FILE = "importance.safetensors"
 _MOST_EXAMPLES, _LONGEST = 1000, 128
@@ -43,12 +44,14 @@ def student(
       folder: folder of the compression.
       teacher: model directory of the teacher.
       candidate: the candidate.
-      path: model directory for weights that are not in one of the user.
+      path: model directory for weights that are not in one of the user, nor slices of a supernet.
       record: returns the number with a name from an earlier attempt, or records a new one.
     """
     structure = candidate.structure
-    if isinstance(structure, OtherStudent) and structure.directory is not None:
-        return structure.directory.absolute()
+    if isinstance(structure, OtherStudent) and (directory := structure.directory(folder)) is not None:
+        if structure.supernet is not None and not directory.exists():
+            write_slices(structure, vocabulary_of(teacher), directory)
+        return directory.absolute()
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
