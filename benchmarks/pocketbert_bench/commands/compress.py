@@ -144,7 +144,7 @@ def run(options: Options) -> int | None:
         "seed": chosen.seed,
     }
     if chosen.dry_run:
-        _print_candidates(chosen.model, task_options.with_metrics(data), arguments)
+        _print_candidates(chosen.model, data, arguments)
         return None
 
     runs.check_output(options, single=True)
@@ -154,7 +154,7 @@ def run(options: Options) -> int | None:
     def make() -> dict[str, Any]:
         result = compress(
             chosen.model,
-            task_options.with_metrics(data),
+            data,
             options[RunFolderOptions].output,
             **arguments,
             workers=open_workers(options[ParallelOptions], chosen.trials or 0),

@@ -159,25 +159,23 @@ def run(options: Options) -> int | None:
 
         check_recipe(limits.recipe)
     workers = open_workers(options[ParallelOptions], sum(options[SearchConfig].resolved().candidates))
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
     runs.check_output(options, single=False)
 
     from pocketbert.search.run import search
-
-    task = task_options.with_metrics(examples)
 
     def make() -> dict[str, Any]:
         chosen, models = options[RunFolderOptions], options[SearchModelOptions]
         result = search(
             models.student,
-            task,
+            data,
             chosen.output,
             teacher=models.teacher,
             text=models.text,
             text_teacher=models.text_teacher,
             config=options[SearchConfig],
             strategy=options[StrategyOptions],
-            constraints=_constraints(options, task.task),
+            constraints=_constraints(options, data.task),
             workers=workers,
             tasks=_others(options),
             supernet=models.supernet,
@@ -211,7 +209,7 @@ def _others(options: Options) -> list[Any]:
     others, table = options[OtherTaskOptions], options[TableOptions]
     return [
         SupernetTask(
-            data=task_options.read(dataclasses.replace(options[TaskOptions], task=name, metric=None), table),
+            data=task_options.read_examples(dataclasses.replace(options[TaskOptions], task=name, metric=None), table),
             teacher=teacher,
         )
         for name, teacher in zip(others.supernet_tasks, others.supernet_teachers, strict=True)

@@ -95,7 +95,6 @@ def run(options: Options) -> int:
     from pocketbert_export.verification.verify import GateFailed
 
     output = Path(chosen.output)
-    data = task_options.with_metrics(data)
     training = finetune.training_config(options, data.task)
     run_config = dataclasses.replace(options[RunConfig], seed=chosen.seed, overwrite=chosen.overwrite)
     # Fail before training, not an hour later.

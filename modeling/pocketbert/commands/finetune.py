@@ -130,20 +130,19 @@ def run(options: Options) -> int | None:
     grid = grid_options.read(options, (FinetuneConfig, RunConfig), fixed=FIXED_IN_A_GRID)
 
     runs.check_output(options, single=grid is None)
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
 
     from pocketbert.training.finetune import finetune, finetune_grid
 
-    task = task_options.with_metrics(examples)
-    positional = (options[StartOptions].model, task, folder_options.output)
+    positional = (options[StartOptions].model, data, folder_options.output)
     arguments: dict[str, Any] = {
-        "config": training_config(options, task.task),
+        "config": training_config(options, data.task),
         "run": dataclasses.replace(options[RunConfig], seed=seeds[0], overwrite=folder_options.overwrite),
     }
     if options[FoldOptions].kfold is not None:
         arguments["kfold"] = options[FoldOptions].kfold
     if grid is not None:
-        search = grid_options.search(options[GridOptions], task.task.kind)
+        search = grid_options.search(options[GridOptions], data.task.kind)
         return grid_options.answer(options, lambda: finetune_grid(grid, seeds, *positional, **{**search, **arguments}))
     return runs.answer(options, finetune, *positional, **arguments)
 

@@ -60,13 +60,12 @@ def check(options: Options) -> None:
 def run(options: Options) -> int | None:
     """Prunes; prints the result as JSON."""
     runs.check_output(options, single=True)
-    examples = task_options.read_examples(options[TaskOptions], options[TableOptions])
+    data = task_options.read_examples(options[TaskOptions], options[TableOptions])
 
     from pocketbert.pruning.run import prune
     from pocketbert.tasks.registry import get_task
 
-    task = task_options.with_metrics(examples)
-    default = get_task(task.task).default_max_length
+    default = get_task(data.task).default_max_length
     if default is not None and not options.given("max_length"):
         options.resolve(max_length=default)
 
@@ -74,7 +73,7 @@ def run(options: Options) -> int | None:
         folder_options = options[RunFolderOptions]
         result = prune(
             options[TeacherOptions].model,
-            task,
+            data,
             folder_options.output,
             config=options[PruneConfig],
             overwrite=folder_options.overwrite,

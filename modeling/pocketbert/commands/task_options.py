@@ -222,25 +222,10 @@ def with_unlabelled(data: TaskData, path: str | None, least_confidence: float | 
     )
 
 
-def read(options: TaskOptions, table: TableOptions, augmented: str | None = None) -> TaskData:
-    """Reads the data and adds the task's metrics; see `read_examples` and `with_metrics`."""
-    return with_metrics(read_examples(options, table, augmented))
-
-
-def with_metrics(data: TaskData) -> TaskData:
-    """The data with the task's metrics, unless they have their own. Imports TensorFlow."""
-    from pocketbert.tasks.registry import supervised_task
-
-    task = supervised_task(data.task)
-    return dataclasses.replace(
-        data, metrics=data.metrics or task.metrics, main_metric=data.main_metric or task.main_metric
-    )
-
-
 def read_examples(
     options: TaskOptions, table: TableOptions, augmented: str | None = None, soft_labels: tuple[str, ...] = ()
 ) -> TaskData:
-    """Reads the data with the functions of `pocketbert.data`, without TensorFlow.
+    """Reads the data with the functions of `pocketbert.data`, with the task's metrics unless the data have their own.
 
     Args:
       options: the task, or files.

@@ -338,10 +338,10 @@ def test_tydiqa_dev_split_names_no_flag(tmp_path: Path, capsys: pytest.CaptureFi
     dev = tiny_questions.write_questions(tmp_path / "tydiqa.goldp.en.dev.json", 5, 1)
     dev.write_text(re.sub(r'"text": "\w+"', '"text": ""', dev.read_text("utf-8")), encoding="utf-8")
     options = TaskOptions(task="tydiqa", data=str(tmp_path))
-    assert len(task_options.read(options, TableOptions()).dev) == 3
+    assert len(task_options.read_examples(options, TableOptions()).dev) == 3
     stderr = capsys.readouterr().err
     assert "3 of 30 examples are the dev split" in stderr and "dev=" not in stderr
 
     options = TaskOptions(train_file=str(tmp_path / "tydiqa.goldp.en.train.json"))
-    task_options.read(options, TableOptions())
+    task_options.read_examples(options, TableOptions())
     assert "pass dev= to choose them" in capsys.readouterr().err

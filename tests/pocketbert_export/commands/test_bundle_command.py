@@ -214,7 +214,7 @@ def test_tables_dev_split_is_stratified(tmp_path: Path) -> None:
     rare = {*train_dev_split(Examples(texts, None, None, texts, "here"))[1].texts[:2]}
     path = tmp_path / "rows.csv"
     path.write_text("text,label\n" + "".join(f"{text},{'rare' if text in rare else 'common'}\n" for text in texts))
-    data = task_options.read(TaskOptions(train_file=str(path)), TableOptions())
+    data = task_options.read_examples(TaskOptions(train_file=str(path)), TableOptions())
     assert isinstance(data.train, Examples) and data.train.labels is not None
     assert set(data.train.labels.tolist()) == {0, 1} and len(data.dev) == 10
 

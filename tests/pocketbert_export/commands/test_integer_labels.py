@@ -151,7 +151,7 @@ def test_development_file_with_numbers_needs_labels(tmp_path: Path) -> None:
 
     def labels(*more: str) -> list[int]:
         options = parse("finetune", ["--model=m", "--output=o", *files, *more])
-        return task_options.read(options[TaskOptions], options[TableOptions]).dev.labels.tolist()  # type: ignore[union-attr]
+        return task_options.read_examples(options[TaskOptions], options[TableOptions]).dev.labels.tolist()  # type: ignore[union-attr]
 
     with pytest.raises(UserError, match="dev.csv: column 'label' must have the labels neg, pos; received whole"):
         labels()

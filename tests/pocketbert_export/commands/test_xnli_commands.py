@@ -139,7 +139,7 @@ def test_a_training_file_of_its_own(data: Path, fixtures: Path, tmp_path: Path) 
     train = fixtures / "glue" / "MNLI" / "train.tsv"
     options = TaskOptions(task="xnli", data=str(data), train_file=str(train), languages=("de",))
     assert task_options.problems(options) == []
-    examples = task_options.read(options, TableOptions())
+    examples = task_options.read_examples(options, TableOptions())
     assert (len(examples.train), examples.train.source) == (5, str(train))
     assert (len(examples.dev), set(examples.dev.groups or [])) == (15, {"de"})
     assert (examples.task, examples.metrics, examples.main_metric) == (XNLI, ("accuracy",), "accuracy")
