@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -90,6 +89,10 @@ def run(options: Options) -> int:
     from pocketbert.training.run_folder import REPORT_FILE
     from pocketbert.training.score_report import page
     from pocketbert_export.commands.last_lines import predict_line
+    from pocketbert_export.exporter import as_read
+    from pocketbert_export.quantization.calibration import usable_texts
+    from pocketbert_export.quantization.calibration_data import calibration_data
+    from pocketbert_export.recipes import get_recipe
     from pocketbert_export.tflite.signatures import check_lengths, default_lengths
     from pocketbert_export.verification.outcomes import ScoringData, run_folder_of, score_both
     from pocketbert_export.verification.verify import GateFailed
@@ -99,15 +102,30 @@ def run(options: Options) -> int:
     run_config = dataclasses.replace(options[RunConfig], seed=chosen.seed, overwrite=chosen.overwrite)
     # Fail before training, not an hour later.
     usual = default_lengths(data.task, config.max_position_embeddings, training.max_length)
-    lengths = list(check_lengths(conversion.lengths or usual, config))
-    _check_calibration(options, data)
+    lengths = check_lengths(conversion.lengths or usual, config)
+    recipe, calibration_options = get_recipe(conversion.recipe), options[CalibrationOptions]
+    calibration = calibration_data(data.task, recipe, None, data, calibration_options)
+    if calibration is not None:
+        usable_texts(as_read(data.task, calibration), as_read(data.task, data.dev))
     # As in training, which chose checkpoint and threshold with these windows.
     windows = {name: getattr(training, name) for name in get_task(data.task).window_options}
     with held_directory(output, _KIND, (_RUN, _BUNDLE, _SCORES, REPORT_FILE)):
         try:
             trained = pb.finetune(start, data, output / _RUN, config=training, run=run_config)
             model = Path(trained.model_directory)
-            bundle = _bundle(options, model, lengths, output / _BUNDLE, data, windows)
+            bundle = None if chosen.overwrite else _finished(output / _BUNDLE, model, recipe.name, lengths)
+            bundle = bundle or pb.export(
+                model,
+                output / _BUNDLE,
+                recipe=recipe.name,
+                lengths=lengths,
+                examples=data,
+                calibration_options=calibration_options,
+                card=options[CardOptions],
+                overwrite=chosen.overwrite,
+                windows=windows,
+                columns=stored_columns.given_columns(options, data.task),
+            )
         except (TrainingFailed, GateFailed) as error:
             log_info(f"pocketbert bundle: {error}")
             return 1
@@ -135,19 +153,22 @@ def run(options: Options) -> int:
     return 0
 
 
-def _check_calibration(options: Options, data: TaskData) -> None:
-    """Raises a `UserError` if the recipe cannot be calibrated with the training examples."""
-    from pocketbert_export.exporter import as_read
-    from pocketbert_export.quantization.calibration import usable_texts
-    from pocketbert_export.quantization.mixed_precision import check_limits
-    from pocketbert_export.quantization.static_quantization import check_options
-    from pocketbert_export.recipes import get_recipe
+def _finished(output: Path, model: Path, recipe: str, lengths: tuple[int, ...]) -> Bundle | None:
+    """The bundle that an earlier call made of these weights; None without one."""
+    import pocketbert as pb
+    from pocketbert.progress import log_info
+    from pocketbert_export.bundles.description import weight_digests
 
-    recipe, calibration = get_recipe(options[ConversionOptions].recipe), options[CalibrationOptions]
-    check_limits(calibration, recipe)
-    check_options(calibration, recipe, has_texts=recipe.calibration != "none")
-    if recipe.calibration != "none":
-        usable_texts(as_read(data.task, data.train), as_read(data.task, data.dev))
+    if not output.exists():
+        return None
+    bundle = pb.Bundle.open(output)
+    if (bundle.source, bundle.recipe, bundle.lengths) != (weight_digests(model), recipe, lengths):
+        raise UserError(
+            f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
+            "or pass --overwrite"
+        )
+    log_info(f"{output}: this bundle is finished")
+    return bundle
 
 
 def _tiles(bundle: Bundle, model: Path) -> list[tuple[str, str, str]]:
@@ -185,38 +206,3 @@ def _result(bundle: Bundle, data: TaskData, scored: BundleScores) -> dict[str, A
         "classes": {name: scores.classes for name, scores in both.items()} if outcome.classes else None,
         "warnings": [f"{name}: {warning}" for name, scores in both.items() for warning in scores.warnings],
     }
-
-
-def _bundle(
-    options: Options, model: Path, lengths: list[int], output: Path, data: TaskData, windows: Mapping[str, int | None]
-) -> Bundle:
-    """Returns the bundle of these weights: the existing one, or a new one in its place."""
-    import pocketbert as pb
-    from pocketbert.progress import log_info
-    from pocketbert_export.bundles.description import weight_digests
-    from pocketbert_export.recipes import get_recipe
-
-    recipe, overwrite = options[ConversionOptions].recipe, options[BundleOptions].overwrite
-    if output.exists() and not overwrite:
-        bundle = pb.Bundle.open(output)
-        if (bundle.source, bundle.recipe, list(bundle.lengths)) == (weight_digests(model), recipe, sorted(lengths)):
-            log_info(f"{output}: this bundle is finished")
-            return bundle
-        raise UserError(
-            f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
-            "or pass --overwrite"
-        )
-    in_table = bool(options[TaskOptions].train_file) and data.task.rules.reads in ("table", "pairs", "heads")
-    return pb.export(
-        model,
-        output,
-        recipe=recipe,
-        lengths=lengths,
-        examples=data,
-        card=options[CardOptions],
-        calibration=data if get_recipe(recipe).calibration != "none" else None,
-        calibration_options=options[CalibrationOptions],
-        overwrite=overwrite,
-        windows=windows,
-        columns=stored_columns.given_columns(options[TableOptions]) if in_table else {},
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketbert.commands.task_options import TableOptions
+from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.heads_config import files_in
@@ -21,8 +21,11 @@ _TABLES = (".csv", ".tsv", ".jsonl")
 OPTION_OF = {"text": "text_column", "pair": "pair_column", "label": "label_column", "separator": "separator"}
 
 
-def given_columns(table: TableOptions) -> dict[str, Any]:
-    """The columns of a training file for `bundle.json`; without a pair column, that key is left out."""
+def given_columns(options: Options, task: TaskConfig) -> dict[str, Any]:
+    """The columns of a training table for `bundle.json`; without a pair column, that key is left out."""
+    if not options[TaskOptions].train_file or task.rules.reads not in ("table", "pairs", "heads"):
+        return {}
+    table = options[TableOptions]
     columns = {key: getattr(table, name) for key, name in OPTION_OF.items()}
     return {key: [*value] if isinstance(value, tuple) else value for key, value in columns.items() if value is not None}
 
