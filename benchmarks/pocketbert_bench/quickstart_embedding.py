@@ -19,14 +19,12 @@ from pocketbert_bench import report
 from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.searches import Search
 from pocketbert_export.bundles.model_card import CardOptions
-from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.clients.mediapipe_files import folder_beside, write_task_files
 
 NETWORK = "all-minilm"
 # The student starts from these layers of its teacher.
 TEACHER_LAYERS = (1, 3, 5)
 RECIPE, LENGTHS = "dynamic_wi8", (32, 64, 128)
-METRIC = "spearman"
 PART_TRAIN_PAIRS, PART_DEV_PAIRS = 1280, 200
 # Enough rows for the mean angle; the gate runs two for each pair.
 GATE_PAIRS = 250
@@ -61,8 +59,7 @@ def quickstart_embedding(output: Path, *, glue: str | None = None, full: bool = 
     """
     with held_directory(output, "quickstart"):
         settings = {"task": "embedding", "glue": bool(glue), "full": full, "seed": seed}
-        run = QuickstartRun(output, settings, steps=5)
-        return _quickstart(run, glue, full=full, seed=seed)
+        return _quickstart(QuickstartRun(output, settings, steps=5), glue, full=full, seed=seed)
 
 
 def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) -> str:
@@ -73,15 +70,9 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
     if not teacher.exists():
         network.save_pretrained(teacher)
     counts = (None, None) if full else (PART_TRAIN_PAIRS, PART_DEV_PAIRS)
-    parts = []
-    for part, most in zip(rotten_tomatoes(), counts, strict=True):
-        # Sentences two by two, without labels; a negative sentence stands before a positive one.
-        count = min(most or len(part), len(part) // 2)
-        texts = part.texts[: 2 * count]
-        parts.append(Examples(texts[0::2], texts[1::2], None, [str(index) for index in range(count)], part.source))
-    train, dev = parts
+    train, dev = (_pairs(part, most) for part, most in zip(rotten_tomatoes(), counts, strict=True))
     assert dev.pairs is not None
-    answers = open_predictor(teacher).predict(list(zip(dev.texts, dev.pairs, strict=True)))
+    answers = network.predict(list(zip(dev.texts, dev.pairs, strict=True)))
     dev = dataclasses.replace(dev, labels=np.array([answer["similarity"] for answer in answers], np.float32))
     scored = dev if glue is None else read_glue("stsb", glue, "dev")
 
@@ -94,21 +85,28 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
         method=DISTILLATION if full else PART_DISTILLATION,
         run=pb.RunConfig(seed=seed),
     )
-    models = {TEACHER: teacher, STUDENT: Path(student.model_directory)}
 
     run.step(f"export and verify: {RECIPE} of both for {', '.join(map(str, LENGTHS))} tokens")
     judged = scored.select(np.arange(0, len(scored), max(1, len(scored) // GATE_PAIRS)))
     files = ""
-    for role, model in models.items():
-        path = run.output / "bundles" / role
-        bundle = run.export(role, RECIPE, model, path, lengths=LENGTHS, examples=judged, scored=scored, card=CARD)
-        if not folder_beside(path).exists():
-            write_task_files(bundle, folder_beside(path), dev.texts)
-        files += f"MediaPipe files of the {role}: {folder_beside(path)}\n"
+    for role, model in ((TEACHER, teacher), (STUDENT, Path(student.model_directory))):
+        bundle = run.export(role, RECIPE, model, role, lengths=LENGTHS, examples=judged, scored=scored, card=CARD)
+        folder = folder_beside(bundle.directory)
+        if not folder.exists():
+            write_task_files(bundle, folder, dev.texts)
+        files += f"MediaPipe files of the {role}: {folder}\n"
 
     run.step("score and measure the bundles")
-    task, split = ("agreement with the teacher", "dev split, film sentences") if glue is None else ("stsb", "dev")
-    run.score(task=task, split=split)
+    if glue is None:
+        run.score(task="agreement with the teacher", split="dev split, film sentences")
+        measure = (
+            f"{len(scored):,} pairs of film sentences, by Spearman correlation of cosines with the float teacher's"
+        )
+    else:
+        run.score(task="stsb", split="dev")
+        measure = (
+            f"the {len(scored):,} pairs of STS-B's dev split, by Spearman correlation of cosines with people's scores"
+        )
     measured = run.measure("quickstart, sentence embeddings", lengths=LENGTHS, full=full)
 
     run.step("search, and draw the report")
@@ -116,32 +114,29 @@ def _quickstart(run: QuickstartRun, glue: str | None, *, full: bool, seed: int) 
     page = run.report(
         measured,
         title="PocketBERT quickstart: sentence embeddings",
-        summary=_summary(len(train), len(scored), stsb=glue is not None),
+        summary=f"The teacher is all-MiniLM-L6-v2. The student has {len(TEACHER_LAYERS)} of its 6 layers and is "
+        f"distilled on {2 * len(train):,} film sentences without labels. Scores are measured on {measure}. Latency is "
+        "one sentence per call on this machine.",
         searches=searches,
     )
     nearest = "\n".join(f"  {value:.3f}  {text}" for text, value in searches[0].hits)
     return f"{report.table(measured)}\nnearest to {searches[0].query!r}:\n{nearest}\n\n{files}report: {page}"
 
 
-def _searches(bundle: Path, sentences: Sequence[str]) -> list[Search]:
+def _pairs(sentences: Examples, most: int | None) -> Examples:
+    """Sentences two by two, without labels; a negative sentence stands before a positive one."""
+    count = min(most or len(sentences), len(sentences) // 2)
+    texts = sentences.texts[: 2 * count]
+    return Examples(texts[0::2], texts[1::2], None, [*map(str, range(count))], sentences.source)
+
+
+def _searches(bundle: pb.Bundle, sentences: Sequence[str]) -> list[Search]:
     """Nearest film sentences to a few queries, by a bundle."""
-    predictor = open_predictor(bundle)
     queries, documents = (
-        np.array([answer["embedding"] for answer in predictor.predict(texts)], np.float32)
-        for texts in (QUERIES, list(sentences))
+        np.array([answer["embedding"] for answer in bundle.predict(texts)], np.float32)
+        for texts in (QUERIES, sentences)
     )
     return [
         Search(query, tuple((sentences[row], float(value)) for row, value in zip(*hits, strict=True)))
         for query, *hits in zip(QUERIES, *search(queries, documents, SHOWN), strict=True)
     ]
-
-
-def _summary(pairs: int, scored: int, *, stsb: bool) -> str:
-    what = f"the {scored:,} pairs of STS-B's dev split, by Spearman correlation of cosines with people's scores"
-    if not stsb:
-        what = f"{scored:,} pairs of film sentences, by Spearman correlation of cosines with the float teacher's"
-    return (
-        f"The teacher is all-MiniLM-L6-v2. The student has {len(TEACHER_LAYERS)} of its 6 layers and is distilled on "
-        f"{2 * pairs:,} film sentences without labels. Scores are measured on {what}. Latency is one sentence per call "
-        "on this machine."
-    )

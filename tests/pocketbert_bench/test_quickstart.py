@@ -100,7 +100,9 @@ def test_quickstart_resumes_and_reports(
     differing[differ] = differing[differ, ::-1]
     answers = {"teacher": logits["teacher"], "student": differing}
     monkeypatch.setattr(
-        module, "open_predictor", lambda path: SimpleNamespace(logits=lambda texts: answers[path.parent.name])
+        pb.Bundle,
+        "predictor",
+        lambda bundle: SimpleNamespace(logits=lambda texts: answers[bundle.directory.parent.name]),
     )
 
     text = module.quickstart(tiny_path, full=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pocketbert.commands.command_line import Options
-from pocketbert.errors import UserError
+from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.options import DirectoryPath
 
 
@@ -56,7 +56,6 @@ OPTIONS = (QuickstartOptions,)
 def run(options: Options) -> int:
     """Runs the quickstart and prints the table."""
     chosen = options[QuickstartOptions]
-    from pocketbert.errors import TrainingFailed
     from pocketbert.progress import log_info
     from pocketbert_bench.quickstart import quickstart
     from pocketbert_bench.quickstart_embedding import quickstart_embedding
