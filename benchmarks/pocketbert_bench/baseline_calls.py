@@ -20,22 +20,13 @@ TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
 _EXAMPLES = 3
 
 
-def checked_calls(model_directory: Path, length: int, *, signature: str) -> tuple[Call, ...]:
-    """Creates calls with the float model's outputs, which a baseline must reproduce approximately before it is timed.
-
-    Args:
-      model_directory: the weights.
-      length: sequence length in tokens.
-      signature: signature of the baseline's file; empty if the format has none.
-    """
-    import pocketbert as pb
-
-    return calls_with_answers(pb.from_pretrained(model_directory), length, signature)
-
-
 def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
     """Creates calls on random valid ids, with the outputs of a float model.
 
+    Args:
+      network: the float model.
+      length: sequence length in tokens.
+      signature: signature of the baseline's file; empty if the format has none.
     Raises:
       UserError: the model reads separate pairs.
     """

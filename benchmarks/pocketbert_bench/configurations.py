@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.recipes import RECIPES
 from pocketbert_bench.results import Weights
@@ -71,11 +73,11 @@ class Configuration:
 
     def tolerance(self) -> float:
         """Largest difference from the expected values that the golden check allows, in their unit."""
-        expected = [abs(value) for call in self.calls for value in _flat(call.expected or {})]
+        expected = [np.abs(values).max() for call in self.calls for values in (call.expected or {}).values()]
         relative = self.relative_tolerance
         if relative is None:
             relative = RECIPES[self.recipe].bounds.own_difference
-        return relative * max(expected, default=0.0)
+        return float(relative * max(expected, default=0.0))
 
 
 def from_bundles(
@@ -145,10 +147,20 @@ def from_bundle(
         _check_goldens(bundle)
         calls_of = {length: golden_calls(bundle, length) for length in bundle.lengths}
     except UserError as error:
-        asked_lengths: Sequence[int | None] = lengths or [None]
-        broken = _broken(path, name, label, weights, str(error))
         return [
-            dataclasses.replace(broken, length=length, threads=number) for length in asked_lengths for number in threads
+            Configuration(
+                label=label or path.resolve().name,
+                model=name,
+                recipe=_UNKNOWN,
+                model_path=path / "model.tflite",
+                length=length,
+                threads=number,
+                calls=(),
+                weights=weights,
+                problem=str(error),
+            )
+            for length in lengths or (None,)
+            for number in threads
         ]
     configurations = []
     for length in lengths or bundle.lengths:
@@ -249,25 +261,3 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
     if not calls:
         raise UserError(f"a bundle needs a golden example of at most {length} tokens; {bundle.directory} has none")
     return tuple(calls)
-
-
-def _broken(path: Path, model: str, label: str | None, weights: Weights | None, problem: str) -> Configuration:
-    return Configuration(
-        label=label or path.resolve().name,
-        model=model,
-        recipe=_UNKNOWN,
-        model_path=path / "model.tflite",
-        length=None,
-        threads=1,
-        calls=(),
-        weights=weights,
-        problem=problem,
-    )
-
-
-def _flat(value: Any) -> list[float]:
-    if isinstance(value, Mapping):
-        return [number for item in value.values() for number in _flat(item)]
-    if isinstance(value, (list, tuple)):
-        return [number for item in value for number in _flat(item)]
-    return [float(value)]

@@ -99,12 +99,6 @@ class Worker(WorkerProcess):
         self.last = self.ask(list(calls))
         return [float(value) for value in self.last["latency_us"]]
 
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """Peak resident memory of the process until its last run."""
-        peak: int | None = self.last["peak_memory_bytes"]
-        return peak
-
 
 def bench_bundles(
     bundles: Sequence[Path],
@@ -291,7 +285,7 @@ class _Subject:
             warmed_up=self._warmed_up,
             latency_us=() if failed else tuple(self.latency_us),
             round_sizes=() if failed else tuple(self.round_sizes),
-            peak_memory_bytes=None if failed or not self.worker else self.worker.peak_memory_bytes,
+            peak_memory_bytes=None if failed or not self.worker else self.worker.last["peak_memory_bytes"],
             base_memory_bytes=started.get("base_memory_bytes"),
             resident_memory_bytes=None if failed else started.get("resident_memory_bytes"),
             weight_cache_bytes=configuration.weight_cache.stat().st_size if configuration.weight_cache else None,

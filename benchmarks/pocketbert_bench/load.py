@@ -7,6 +7,7 @@ measured process's waiting time for a processor, and the duration of a fixed cal
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,12 +119,8 @@ class Meter:
         after, wall_seconds = processors(), time.monotonic() - self._began
         passed = None
         if self._before and after:
-            passed = Processors(
-                total=after.total - self._before.total,
-                busy=after.busy - self._before.busy,
-                steal=after.steal - self._before.steal,
-                own=after.own - self._before.own,
-            )
+            before, now = (dataclasses.asdict(counted) for counted in (self._before, after))
+            passed = Processors(**{name: now[name] - before[name] for name in now})
         return Turn(
             wall_seconds=wall_seconds,
             processors=passed,

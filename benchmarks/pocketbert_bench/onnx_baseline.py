@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import pocketbert as pb
 from pocketbert import progress
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig
@@ -42,7 +43,7 @@ def onnx_exports(
         # The quantizer writes shapes next to its input.
         onnx.save(graph, f"{folder}/model.onnx")
         quantize_dynamic(f"{folder}/model.onnx", str(paths["dynamic_wi8"]), weight_type=QuantType.QInt8)
-    calls = baseline_calls.checked_calls(model_directory, length, signature="")
+    calls = baseline_calls.calls_with_answers(pb.from_pretrained(model_directory), length, "")
     return baseline_calls.configurations_of(
         "ONNX Runtime", paths, threads, model=model, length=length, calls=calls, runtime="onnxruntime"
     )

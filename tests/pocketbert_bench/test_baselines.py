@@ -65,7 +65,7 @@ def test_plain_export_quantizes_and_matches_model(plain: list[baselines.Configur
 
 def test_baseline_with_other_weights_is_refused(plain: list[baselines.Configuration], tmp_path: Path) -> None:
     other = bench_subjects.write_network(tmp_path / "other", bench_subjects.bert_config(num_layers=1))
-    calls = baseline_calls.checked_calls(other, LENGTH, signature="serving_default")
+    calls = baseline_calls.calls_with_answers(pb.from_pretrained(other), LENGTH, "serving_default")
     from dataclasses import replace
 
     (measured,) = host.measure([replace(plain[0], calls=calls)], BRIEF)
