@@ -18,7 +18,7 @@ from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert_bench import accuracy, results
 from pocketbert_export.bundles.predictors import open_both
 from pocketbert_export.exporter import export
-from pocketbert_export.glue.scoring import score
+from pocketbert_export.glue.scoring import labelled_evaluator
 from studies.names_corpus import write_corpus
 from studies.shared_data import shared_data
 
@@ -43,7 +43,7 @@ def run(quick: bool) -> dict[str, Any]:
         for recipe, predictor in zip(
             ("float32 model", RECIPE), open_both(trained.model_directory, bundle.directory), strict=True
         ):
-            scores = score(predictor, task.dev)
+            scores = labelled_evaluator(predictor, task.dev).scores()
             accuracies += [
                 accuracy.record(
                     label=f"{_NETWORK}, {recipe}",

@@ -249,7 +249,7 @@ def export(
         scores = None
         if to_score is not None:
             log_info(f"export {recipe}: scoring on {len(to_score.scored)} examples")
-            scores = outcomes.score_both(Bundle.open(folder), model, to_score, outcomes.run_folder_of(directory))
+            scores = outcomes.score_both(Bundle.open(folder), model, to_score, directory)
             description["outcome"] = outcomes.to_json(scores.bundle, to_score)
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
@@ -308,7 +308,7 @@ def _export_pairs(
         verification.require()
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())
         if to_score is not None:
-            scores = outcomes.score_both(Bundle.open(folder), model, to_score, outcomes.run_folder_of(directory))
+            scores = outcomes.score_both(Bundle.open(folder), model, to_score, directory)
             description["outcome"] = outcomes.to_json(scores.bundle, to_score)
         description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)

@@ -30,7 +30,7 @@ from pocketbert_bench.quickstart import NETWORK
 from pocketbert_export.bundles.bundle import MODEL_FILE
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
-from pocketbert_export.glue.scoring import score
+from pocketbert_export.glue.scoring import labelled_evaluator
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from studies.glue_examples import task_data
 from studies.quantized import any_outputs
@@ -162,7 +162,8 @@ def task_data_of(task: RecipeTask) -> TaskData:
 
 def score_file(task: RecipeTask, label: str, path: Path, data: TaskData, recipe: str = "") -> results.Accuracy:
     """Scores the model or a bundle in `path` by the task's main metric; the recipe is the label without another."""
-    found = score(open_predictor(path), data.dev, data.metrics or None, data.main_metric or None)
+    evaluator = labelled_evaluator(open_predictor(path), data.dev, metrics=data.metrics or None)
+    found = evaluator.scores(data.main_metric or None)
     metric = data.main_metric or "f1"
     value = found.metrics[metric]
     log_info(f"{task.name}, {label}: {metric} {100 * value:.2f}")

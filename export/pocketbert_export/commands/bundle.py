@@ -94,7 +94,7 @@ def run(options: Options) -> int:
     from pocketbert_export.quantization.calibration_data import calibration_data
     from pocketbert_export.recipes import get_recipe
     from pocketbert_export.tflite.signatures import check_lengths, default_lengths
-    from pocketbert_export.verification.outcomes import ScoringData, run_folder_of, score_both
+    from pocketbert_export.verification.outcomes import ScoringData, score_both
     from pocketbert_export.verification.verify import GateFailed
 
     output = Path(chosen.output)
@@ -132,7 +132,7 @@ def run(options: Options) -> int:
         examples = ScoringData(
             data=data.dev, metrics=tuple(data.metrics), main_metric=data.main_metric, windows=windows
         )
-        scored = bundle.scored or score_both(bundle, pb.from_pretrained(model), examples, run_folder_of(model))
+        scored = bundle.scored or score_both(bundle, pb.from_pretrained(model), examples, model)
         result = _result(bundle, data, scored)
         text = page(
             {"model": scored.model, "bundle": scored.bundle},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pocketbert.configs import TaskConfig
@@ -11,7 +10,6 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
-from pocketbert.tasks.scores import Scores
 
 
 def labelled_evaluator(
@@ -30,17 +28,3 @@ def labelled_evaluator(
     return task.evaluator(
         predictor.forward, data, predictor.tokenizer, predictor.max_length, show_progress=True, **windows, **options
     )
-
-
-def score(
-    predictor: Predictor, data: LabelledData, metrics: Sequence[str] | None = None, main_metric: str | None = None
-) -> Scores:
-    """Scores a predictor; see `labelled_evaluator`.
-
-    Args:
-      predictor: predictor of a model or bundle.
-      data: labelled data.
-      metrics: names in `pocketbert.tasks.metrics`; None uses the task's. Questions always use their own.
-      main_metric: the most important of these; None uses the task's.
-    """
-    return labelled_evaluator(predictor, data, metrics=metrics).scores(main_metric)

@@ -15,7 +15,6 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert.errors import UserError
 from pocketbert_export.tflite.graph import FILE_IDENTIFIER, TYPE_NAMES, operator_name, tensor_name
 
-LARGEST_FLOAT16 = 65_504.0
 # Operators between an input and the embedding that it indexes.
 _ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "PAD", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
 # Version of an operator from which on it reads int4 weights and float inputs.

@@ -6,13 +6,14 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from pocketbert.activation_stats import FLOAT16_MAX
 from pocketbert.configs import TaskConfig
 from pocketbert.recipes import WeightType
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks.outputs import Check, count_check
 from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.recipes import BYTES_PER_WEIGHT
-from pocketbert_export.tflite.op_histogram import LARGEST_FLOAT16, OpHistogram
+from pocketbert_export.tflite.op_histogram import OpHistogram
 
 
 def check_operators(histogram: OpHistogram) -> Check:
@@ -82,9 +83,9 @@ def check_constants(histogram: OpHistogram) -> Check:
     finite = math.isfinite(largest)
     return Check(
         name="constants",
-        passed=largest <= LARGEST_FLOAT16,
+        passed=largest <= FLOAT16_MAX,
         measured=largest if finite else None,
-        bound=LARGEST_FLOAT16,
+        bound=FLOAT16_MAX,
         reason=f"largest absolute floating-point constant, read by {histogram.largest_constant_reader}; the bound is "
         f"the float16 range{'' if finite else ', and this constant is not a number'}",
     )

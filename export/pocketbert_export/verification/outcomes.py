@@ -79,12 +79,14 @@ class ScoringData:
         return evaluator.scores(self.main_metric), evaluator.mistakes()
 
 
-def score_both(bundle: Bundle, model: Model, examples: ScoringData, run_folder: Path | None = None) -> BundleScores:
-    """Scores a bundle and its float model with the same windows; `run_folder` is that of the model's training."""
+def score_both(
+    bundle: Bundle, model: Model, examples: ScoringData, directory: str | os.PathLike[str] | None
+) -> BundleScores:
+    """Scores a bundle and its float model with the same windows; `directory` is the model's, None for one in memory."""
     windows = {"max_length": max(bundle.lengths), **examples.windows}
     of_model, _ = examples.score(model_predictor(model, **windows))
     of_bundle, mistakes = examples.score(bundle.predictor(**windows))
-    stored = recorded(run_folder, examples.data, of_bundle)
+    stored = recorded(_run_folder(directory), examples.data, of_bundle)
     return BundleScores(
         model=dataclasses.replace(of_model, **stored),
         bundle=dataclasses.replace(of_bundle, float_model=of_model.score, **stored),
@@ -128,7 +130,7 @@ class _Method:
     score: float
 
 
-def run_folder_of(model_directory: str | os.PathLike[str] | None) -> Path | None:
+def _run_folder(model_directory: str | os.PathLike[str] | None) -> Path | None:
     """The folder of the run that wrote a model directory; None for a model in memory."""
     return None if model_directory is None else Path(model_directory).resolve().parent
 
@@ -146,7 +148,7 @@ def check(
     examples: LabelledData,
     *,
     data_task: str | None = None,
-    run_folder: Path | None = None,
+    directory: str | os.PathLike[str] | None = None,
     exact: bool = True,
 ) -> Check:
     """Computes the recorded outcome again and compares all of it.
@@ -156,7 +158,7 @@ def check(
       reference: its float model, or None.
       examples: labelled examples. Others than those of the outcome are not compared.
       data_task: name of the data's task, if the bundle's task has no name or another one.
-      run_folder: folder of the run that trained the model; None if unknown.
+      directory: folder of the model in its run, which has the baselines and the teacher's score; None if unknown.
       exact: whether this machine gives bit-identical outputs to the golden ones.
     """
     outcome = bundle.outcome
@@ -171,7 +173,7 @@ def check(
     windows = {"max_length": max(bundle.lengths), **scoring_data.windows}
     scores, _ = scoring_data.score(bundle.predictor(**windows))
     stored = {"baselines": _simple(outcome, scores), "teacher": outcome["teacher"]}
-    stored |= recorded(run_folder, examples, scores)
+    stored |= recorded(_run_folder(directory), examples, scores)
     float_model = outcome["float_model"]
     if reference is not None:
         float_model = scoring_data.score(model_predictor(reference, **windows))[0].score

@@ -197,9 +197,10 @@ def verify_bundle(
         checks += tuple(pair_checks.check_pairs(bundle, reference, examples, bounds, verification.runtimes, **names))
         if bundle.outcome is not None and examples is not None and examples.labelled:
             exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
-            folder = outcomes.run_folder_of(model_directory)
             checks += (
-                outcomes.check(bundle, reference, examples, data_task=data_task, run_folder=folder, exact=exact),
+                outcomes.check(
+                    bundle, reference, examples, data_task=data_task, directory=model_directory, exact=exact
+                ),
             )
     verification = dataclasses.replace(verification, checks=checks, metric=metric)
     if examples is not None:
@@ -289,9 +290,9 @@ def _verify(
         scorable = versions and examples is not None and examples.labelled and all(check.passed for check in checks)
         if scorable and bundle.outcome is not None and examples is not None:
             exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
-            folder = outcomes.run_folder_of(model_directory)
-            scored = outcomes.check(bundle, reference, examples, data_task=data_task, run_folder=folder, exact=exact)
-            checks.append(scored)
+            checks.append(
+                outcomes.check(bundle, reference, examples, data_task=data_task, directory=model_directory, exact=exact)
+            )
     verification = Verification(
         recipe=bundle.recipe,
         checks=tuple(checks),
