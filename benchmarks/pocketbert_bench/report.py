@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,84 +37,6 @@ CAPTIONS = {
         "Labels: export · tokens · threads. Line: median. Box: 25th to 75th percentile. Whiskers: 1st to 99th.",
     ),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """Comparable measurements: a run, or its part on one runtime.
-
-    Attributes:
-      run: the result file, or a part of it.
-      heading: title, machine and runtime; empty if the page has one section only.
-      prefix: prefix of the plots' file names.
-      rows: the exports.
-      headline: export and baseline of the tiles.
-      tiles: headline figures: (figure, name, detail).
-      images: plot → (PNG, SVG).
-    """
-
-    run: ResultFile
-    heading: str
-    prefix: str
-    rows: Sequence[Row]
-    headline: str
-    tiles: Sequence[tuple[str, str, str]]
-    images: Mapping[str, tuple[bytes, str]]
-
-    @property
-    def lengths(self) -> list[int]:
-        """All measured lengths."""
-        return comparison.lengths(self.rows)
-
-    @property
-    def threads(self) -> int:
-        """The number of threads that the table shows."""
-        return (comparison.threads(self.rows) or [1])[0]
-
-    @property
-    def references(self) -> list[str]:
-        """Baseline of the exports."""
-        return _references(self.rows)
-
-    @property
-    def padded(self) -> bool:
-        """Whether an export pads texts of a measured length to another one."""
-        return any(
-            not row.latency_us(length, self.threads) and row.effective_latency_us(length, self.threads)
-            for row in self.rows
-            for length in self.lengths
-        )
-
-    @property
-    def caveats(self) -> list[comparison.Caveat]:
-        """Reasons why some latencies are uncertain."""
-        return comparison.caveats(self.rows)
-
-    @property
-    def colours(self) -> Mapping[tuple[str, str], str]:
-        """(network, export) → colour."""
-        return charts.colours(self.rows)
-
-    @property
-    def metric(self) -> str:
-        """Metric of the scores; empty if there are none."""
-        return _metric(self.rows)
-
-    @property
-    def several_networks(self) -> bool:
-        """Whether the networks have different names."""
-        return len({row.model for row in self.rows}) > 1
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the GPU computed; the paper measured the CPU."""
-        return bool(_gpu_share(self.run))
-
-    def with_published_latencies(self) -> list[tuple[str, float]]:
-        """(export, microseconds) of our exports measured with the paper's length and number of threads."""
-        at = paper_figures.LENGTH, paper_figures.THREADS
-        latencies = [(comparison.name(row, self.rows), row.latency_us(*at)) for row in self.rows if not row.is_baseline]
-        return [(name, latency) for name, latency in latencies if latency]
 
 
 def build_report(
@@ -154,7 +75,7 @@ def build_report(
             f"a report shows latencies of devices and hosts; received {emulated[0]}, measured on qemu; leave it out"
         )
     sections = _sections(runs, verification or {}, pair)
-    rows = [row for section in sections for row in section.rows]
+    rows = [row for section in sections for row in section["rows"]]
     if not any(row.latencies or row.failures for row in rows) and not any(run.ratios for run in runs):
         raise UserError("a report needs at least one measurement or ratio; the result files have none")
     page = render(
@@ -183,8 +104,8 @@ def build_report(
     )
     with outputs.new_directory(output, KIND, overwrite=overwrite, group=group) as folder:
         for section in sections:
-            for name, (png, _) in section.images.items():
-                files.write_bytes(folder / f"{section.prefix}{name}.png", png)
+            for name, (png, _) in section["images"].items():
+                files.write_bytes(folder / f"{section['prefix']}{name}.png", png)
         files.write_text(folder / PAGE, page)
         for number, run in enumerate(runs, start=1):
             name = "results.json" if len(runs) == 1 else f"results_{number}.json"
@@ -260,27 +181,50 @@ def _outcomes(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _sections(
     runs: Sequence[ResultFile], verification: Mapping[str, Mapping[str, Any]], pair: Pair | None
-) -> list[Section]:
+) -> list[dict[str, Any]]:
+    """Values of `section.html` for comparable measurements: those of a run, or of its part on one runtime."""
     parts = [part for run in runs for part in comparison.rankings(run)]
-    sections: list[Section] = []
+    sections: list[dict[str, Any]] = []
     for number, part in enumerate(parts, start=1):
         rows = _rows([part], pair)
+        lengths, threads = comparison.lengths(rows), (comparison.threads(rows) or [1])[0]
         runtime = next(
             (measurement.runtime for measurement in part.measurements if measurement.runtime and not measurement.peer),
             None,
         )
         heading = f"{part.title}: {part.measured_on}" + (f", {runtime.name} {runtime.version}" if runtime else "")
-        heading += _gpu_share(part)
+        gpu_share = _gpu_share(part)
+        in_paper = {
+            comparison.name(row, rows): row.latency_us(paper_figures.LENGTH, paper_figures.THREADS)
+            for row in rows
+            if not row.is_baseline
+        }
         sections.append(
-            Section(
-                run=part,
-                heading=heading if len(parts) > 1 else "",
-                prefix=f"{number}_" if len(parts) > 1 else "",
-                rows=rows,
-                headline=_headline(rows),
-                tiles=_tiles(rows, {} if sections else verification),
-                images=charts.draw([row for row in rows if row.latencies]),
-            )
+            {
+                "run": part,
+                "heading": heading + gpu_share if len(parts) > 1 else "",
+                "prefix": f"{number}_" if len(parts) > 1 else "",
+                "rows": rows,
+                "lengths": lengths,
+                "threads": threads,
+                "metric": _metric(rows),
+                "references": _references(rows),
+                "headline": _headline(rows),
+                "tiles": _tiles(rows, {} if sections else verification),
+                "images": charts.draw([row for row in rows if row.latencies]),
+                "colours": charts.colours(rows),
+                "caveats": comparison.caveats(rows),
+                "several_networks": len({row.model for row in rows}) > 1,
+                # Whether an export pads texts of a measured length to another one.
+                "padded": any(
+                    not row.latency_us(length, threads) and row.effective_latency_us(length, threads)
+                    for row in rows
+                    for length in lengths
+                ),
+                # The paper measured the CPU.
+                "on_gpu": bool(gpu_share),
+                "published": {name: latency for name, latency in in_paper.items() if latency},
+            }
         )
     return sections
 
