@@ -17,7 +17,6 @@ from pocketbert.output_folders import held_directory
 from pocketbert.tasks.vectors import search
 from pocketbert_bench import report
 from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
-from pocketbert_bench.searches import Search
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.clients.mediapipe_files import folder_beside, write_task_files
 
@@ -130,13 +129,13 @@ def _pairs(sentences: Examples, most: int | None) -> Examples:
     return Examples(texts[0::2], texts[1::2], None, [*map(str, range(count))], sentences.source)
 
 
-def _searches(bundle: pb.Bundle, sentences: Sequence[str]) -> list[Search]:
+def _searches(bundle: pb.Bundle, sentences: Sequence[str]) -> list[report.Search]:
     """Nearest film sentences to a few queries, by a bundle."""
     queries, documents = (
         np.array([answer["embedding"] for answer in bundle.predict(texts)], np.float32)
         for texts in (QUERIES, sentences)
     )
     return [
-        Search(query, tuple((sentences[row], float(value)) for row, value in zip(*hits, strict=True)))
+        report.Search(query, tuple((sentences[row], float(value)) for row, value in zip(*hits, strict=True)))
         for query, *hits in zip(QUERIES, *search(queries, documents, SHOWN), strict=True)
     ]

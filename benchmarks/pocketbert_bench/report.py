@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from pocketbert_bench.baselines import TFLITE_CONVERTER
 from pocketbert_bench.comparison import Row
 from pocketbert_bench.formats import FILTERS, ms, times
 from pocketbert_bench.results import ResultFile
-from pocketbert_bench.searches import Search
 from pocketbert_bench.side_by_side import Pair
 
 KIND, PAGE = "report", "report.html"
@@ -37,6 +37,19 @@ CAPTIONS = {
         "Labels: export · tokens · threads. Line: median. Box: 25th to 75th percentile. Whiskers: 1st to 99th.",
     ),
 }
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search with sentence embeddings.
+
+    Attributes:
+      query: the text.
+      hits: nearest texts with their cosines, nearest first.
+    """
+
+    query: str
+    hits: tuple[tuple[str, float], ...]
 
 
 def build_report(
