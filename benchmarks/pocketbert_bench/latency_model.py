@@ -254,7 +254,7 @@ class _Parts:
         self.bases: dict[str, str] = {}
         operations = feedforward_operations("truncate")
         for width in sorted({size, *inner_sizes}):
-            self._add(f"base {width}", width, _same)
+            self._add(f"base {width}", width, lambda x, _: x)
             self._add(f"add {width}", width, operations["add"], f"base {width}")
             for name in ("mul", "max"):
                 self._add(f"{name} {width}", width, operations[name], f"base {width}")
@@ -321,10 +321,6 @@ def _part(table: Any, graph: Graph) -> Callable[[Any], dict[str, Any]]:
         return {"value": x[:, 0, :1]}
 
     return compute
-
-
-def _same(x: Any, _: Any) -> Any:
-    return x
 
 
 def _after_addition(operation: Callable[[Any], Any]) -> Graph:

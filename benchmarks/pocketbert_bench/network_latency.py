@@ -245,32 +245,23 @@ class PhoneDevice:
             for path, network in work.pending:
                 self._export(path, network, setting)
                 progress.update()
-        measured = self._bench(
-            {path: path.name for path in bundles},
-            setting.lengths,
-            setting.threads,
-            folder / "measurements",
-            "random",
-            _REPEATS,
+        names = {path: path.name for path in bundles}
+        measured = self.bench(
+            names, setting.lengths, setting.threads, folder / "measurements", weights="random", repeats=_REPEATS
         )
         count = len(setting.lengths)
         return _costs(zip(*(measured[number::count] for number in range(count)), strict=True))
 
     def bench(
-        self, bundles: Mapping[Path, str], lengths: Sequence[int], threads: int, folder: Path
-    ) -> Sequence[Measurement]:
-        """See `Device`."""
-        return self._bench(bundles, lengths, threads, folder, "trained", _REPEATS_OF_BUNDLES)
-
-    def _bench(
         self,
         bundles: Mapping[Path, str],
         lengths: Sequence[int],
         threads: int,
         folder: Path,
-        weights: Weights,
-        repeats: int,
+        weights: Weights = "trained",
+        repeats: int = _REPEATS_OF_BUNDLES,
     ) -> Sequence[Measurement]:
+        """See `Device`; `repeats` is the number of processes per bundle."""
         from pocketbert_bench import configurations, device
         from pocketbert_bench.phone_plan import PhonePlan
 
