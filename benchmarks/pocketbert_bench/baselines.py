@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pocketbert import files, progress
-from pocketbert.errors import UserError
 from pocketbert.processes import stderr_on_failure
 from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers, configurations_of
 from pocketbert_bench.configurations import Configuration
@@ -34,24 +33,18 @@ def all_exports(
 
 
 def plain_export(
-    model_directory: Path,
-    output: Path,
-    *,
-    model: str,
-    length: int = 128,
-    recipes: Sequence[str] = ("float32", "dynamic_wi8"),
-    threads: Sequence[int] = (1,),
+    model_directory: Path, output: Path, *, model: str, length: int = 128, threads: Sequence[int] = (1,)
 ) -> list[Configuration]:
     """Exports the plain network with TensorFlow's converter at one length: the result without PocketBERT's export.
 
-    It has no graph optimization and one input shape; `dynamic_wi8` is the converter's `Optimize.DEFAULT`.
+    There are two files, `float32` and `dynamic_wi8`, which is the converter's `Optimize.DEFAULT`. They have no graph
+    optimization and one input shape.
 
     Args:
       model_directory: the weights.
       output: folder for the files; existing files are replaced.
       model: name of the network in tables.
       length: sequence length in tokens.
-      recipes: `float32`, `dynamic_wi8`.
       threads: numbers of threads.
     """
     import tensorflow as tf
@@ -59,15 +52,13 @@ def plain_export(
     import pocketbert as pb
     from pocketbert_export.conversion.convert import write_saved_model
 
-    if unknown := [recipe for recipe in recipes if recipe not in TOLERANCE]:
-        raise UserError(f"baselines are exported as {', '.join(TOLERANCE)}; received {unknown[0]!r}")
     network = pb.from_pretrained(model_directory)
     calls = calls_with_answers(network, length, "serving_default")
     paths = {}
     with tempfile.TemporaryDirectory() as folder:
         saved_model = str(Path(folder, "saved_model"))
         write_saved_model(network, saved_model, [length])
-        for recipe in recipes:
+        for recipe in TOLERANCE:
             converter = tf.lite.TFLiteConverter.from_saved_model(saved_model)
             if recipe == "dynamic_wi8":
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]

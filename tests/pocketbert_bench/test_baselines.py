@@ -9,7 +9,6 @@ import pytest
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
-from pocketbert.errors import UserError
 from pocketbert_bench import baseline_calls, baselines, host, onnx_baseline
 from pocketbert_bench.host import Schedule
 
@@ -70,11 +69,6 @@ def test_baseline_with_other_weights_is_refused(plain: list[baselines.Configurat
 
     (measured,) = host.measure([replace(plain[0], calls=calls)], BRIEF)
     assert measured.status == "failed" and "those recorded at export" in str(measured.error)
-
-
-def test_an_unknown_recipe_is_refused(network: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="float32, dynamic_wi8; received 'int4'"):
-        baselines.plain_export(network, tmp_path, model="net", length=LENGTH, recipes=("int4",))
 
 
 @needs_onnx
