@@ -13,7 +13,6 @@ import pocketbert as pb
 from pocketbert import progress
 from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig
-from pocketbert.errors import UserError
 from pocketbert_bench import baseline_calls
 from pocketbert_bench.configurations import Configuration
 
@@ -57,11 +56,7 @@ def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarr
       head: `classification` or `regression`.
       tensors: canonical path → weights.
       length: sequence length in tokens.
-    Raises:
-      UserError: the network is of another kind.
     """
-    if problem := _problem(config, head):
-        raise UserError(f"ONNX baselines support plain BERTs only; {problem}")
     graph = _Graph(tensors)
     x = _embed(graph, config, length)
     heads, width = config.num_attention_heads, config.head_size
