@@ -178,7 +178,7 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
                 for subject in generator.sample(subjects, len(subjects)):
                     subject.guard(subject.take_turn)
                     turns.update()
-        fastest = min((turn.shortest_calibration_us for subject in subjects for turn in subject.turns), default=1.0)
+        fastest = min((min(turn.calibration_us) for subject in subjects for turn in subject.turns), default=1.0)
         measurements = [subject.measurement(fastest) for subject in subjects]
         if warning := load.warning([measurement.load for measurement in measurements if measurement.load]):
             progress.log_info(warning)

@@ -95,11 +95,6 @@ class Turn:
     waiting_seconds: float | None
     calibration_us: tuple[float, ...]
 
-    @property
-    def shortest_calibration_us(self) -> float:
-        """The shorter duration of the fixed calculation."""
-        return min(self.calibration_us)
-
 
 class Meter:
     """Reads the clocks around a turn: call `start` before it and `stop` after it."""

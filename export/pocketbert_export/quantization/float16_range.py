@@ -87,18 +87,15 @@ class Float16Range:
             reason=reason if finite else f"{reason}; not finite, in float32 already",
         )
 
-    def summary(self) -> dict[str, Any]:
-        """The largest value and its place, with the limits and warnings for float16."""
+    def to_json(self) -> dict[str, Any]:
+        """The largest value and its place, limits and warnings for float16, and all maxima; null if not finite."""
         name, value = max(self.maxima.items(), key=lambda item: item[1])
         return {
             "texts": self.num_texts,
             "largest": {"tensor": name, "value": _finite(value)},
             "float16": {"largest": FLOAT16_MAX, "margin": FLOAT16_MARGIN, "warnings": self.warnings},
+            "maxima": {name: _finite(value) for name, value in self.maxima.items()},
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary and all maxima, with null for values that are not finite."""
-        return {**self.summary(), "maxima": {name: _finite(value) for name, value in self.maxima.items()}}
 
 
 def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Range:
