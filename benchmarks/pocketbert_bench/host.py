@@ -83,10 +83,7 @@ class Worker(WorkerProcess):
             "head_path": configuration.head_path and str(configuration.head_path),
             "threads": configuration.threads,
             "weight_cache": configuration.weight_cache and str(configuration.weight_cache),
-            "calls": [
-                {"signature": call.signature, "inputs": dict(call.inputs), "expected": call.expected}
-                for call in configuration.calls
-            ],
+            "calls": [vars(call) for call in configuration.calls],
         }
         try:
             self.started: dict[str, Any] = self.ask(job)
