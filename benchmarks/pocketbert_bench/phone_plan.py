@@ -62,25 +62,15 @@ class PhonePlan:
 
     def to_json(self) -> dict[str, Any]:
         """All fields that determine the measurements."""
-        return {
-            "configurations": [
-                {
-                    "model": configuration.model,
-                    "label": configuration.label,
-                    "recipe": configuration.recipe,
-                    "model_sha256": None if configuration.problem else files.sha256(configuration.model_path),
-                    "length": configuration.length,
-                    "threads": configuration.threads,
-                    "problem": configuration.problem,
-                }
-                for configuration in self.configurations
-            ],
-            "delegate": self.delegate,
-            "affinity": self.affinity,
-            "weight_cache": self.weight_cache,
-            "repeats": self.repeats,
-            "seed": self.seed,
-        }
+        names = ("model", "label", "recipe", "length", "threads", "problem")
+        configurations = [
+            {
+                **{name: getattr(configuration, name) for name in names},
+                "model_sha256": None if configuration.problem else files.sha256(configuration.model_path),
+            }
+            for configuration in self.configurations
+        ]
+        return {**vars(self), "configurations": configurations}
 
 
 def check_delegate(plan: PhonePlan) -> None:
@@ -251,15 +241,15 @@ class Kept:
                 key=lambda golden: golden.max_absolute_difference,
                 default=None,
             ),
-            init_us=_median([repeat.init_us for repeat in repeats]),
-            first_inference_us=_median([repeat.first_inference_us for repeat in repeats]),
+            init_us=_of_known(_median, [repeat.init_us for repeat in repeats]),
+            first_inference_us=_of_known(_median, [repeat.first_inference_us for repeat in repeats]),
             warm_up_runs=min(repeat.warm_up_runs for repeat in repeats),
             warmed_up=False if False in warm else None if None in warm else True,
             latency_us=latency_us,
             round_sizes=tuple(size for repeat in repeats for size in repeat.round_sizes),
-            peak_memory_bytes=_worst(max, [repeat.peak_memory_bytes for repeat in repeats]),
-            base_memory_bytes=_worst(max, [repeat.base_memory_bytes for repeat in repeats]),
-            resident_memory_bytes=_worst(max, [repeat.resident_memory_bytes for repeat in repeats]),
+            peak_memory_bytes=_of_known(max, [repeat.peak_memory_bytes for repeat in repeats]),
+            base_memory_bytes=_of_known(max, [repeat.base_memory_bytes for repeat in repeats]),
+            resident_memory_bytes=_of_known(max, [repeat.resident_memory_bytes for repeat in repeats]),
             thermal_end=repeats[-1].thermal_end,
             device=_worst_conditions([repeat.device for repeat in repeats if repeat.device]),
         )
@@ -309,10 +299,10 @@ def _worst_conditions(repeats: Sequence[DeviceConditions]) -> DeviceConditions |
         processors_allowed=None if None in allowed else "; ".join(str(processor_count) for processor_count in allowed),
         processors_khz=_slowest([repeat.processors_khz for repeat in repeats]),
         processors_highest_khz=_slowest([repeat.processors_highest_khz for repeat in repeats]),
-        battery_percent=_worst(min, [repeat.battery_percent for repeat in repeats]),
-        charging=_worst(max, [repeat.charging for repeat in repeats]),
+        battery_percent=_of_known(min, [repeat.battery_percent for repeat in repeats]),
+        charging=_of_known(max, [repeat.charging for repeat in repeats]),
         power_save=any(repeat.power_save for repeat in repeats),
-        thermal_headroom=_worst(max, [repeat.thermal_headroom for repeat in repeats]),
+        thermal_headroom=_of_known(max, [repeat.thermal_headroom for repeat in repeats]),
         repeat=max(repeat.repeat for repeat in repeats),
     )
 
@@ -324,12 +314,11 @@ def _slowest(repeats: Sequence[Mapping[str, int] | None]) -> dict[str, int] | No
     return {name: min(speed[name] for speed in speeds if name in speed) for name in names} if speeds else None
 
 
-def _worst(choose: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
+def _of_known(choose: Callable[[list[Any]], Any], values: Sequence[Any]) -> Any:
     """Applies `choose` to the known values; None if there are none."""
     numbers = [value for value in values if value is not None]
     return choose(numbers) if numbers else None
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return round(float(np.median(numbers)), 1) if numbers else None
+def _median(values: Sequence[float]) -> float:
+    return round(float(np.median(values)), 1)
