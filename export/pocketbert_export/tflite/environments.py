@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 
@@ -39,9 +39,8 @@ class LockedEnvironment:
     @property
     def folder(self) -> Path:
         """Folder of the environment; a new lock file or Python gets a new folder."""
-        cache = Path(os.environ.get("POCKETBERT_CACHE") or Path.home() / ".cache" / "pocketbert")
         fingerprint = hashlib.sha256(self.lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
-        return cache / "runtimes" / f"{self.name}-{fingerprint}"
+        return cache_folder() / "runtimes" / f"{self.name}-{fingerprint}"
 
     @property
     def exists(self) -> bool:
