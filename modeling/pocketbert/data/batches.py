@@ -1,7 +1,7 @@
-"""Tokenized examples, and batches of examples with similar lengths.
+"""Tokenized examples, and batches with similar lengths.
 
 A plan is a list of index arrays, one per step: a pure function of lengths, seed and epoch. Training can resume at any
-step of it.
+step.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 @dataclass(frozen=True)
 class EncodedExamples:
-    """Token ids of examples with different lengths, concatenated.
+    """Concatenated token ids for examples with different lengths.
 
     Attributes:
       word_ids: int32 `[tokens]`, including special tokens, without padding.
       type_ids: int32 `[tokens]` segments; int8 for packed text.
       offsets: int64 `[N + 1]`; example i has the tokens `offsets[i]:offsets[i + 1]`.
       labels: see `Examples.labels`; int32 `[N, 2]` for questions on paragraphs; int32 `[N, max_length]`, -1 without a
-        label, for tags of tokens; or None.
-      max_length: maximum sequence length, also of padded batches.
-      pad_token_id: id of padding.
+        label, for token tags; or None.
+      max_length: maximum sequence length, with padding.
+      pad_token_id: padding id.
       groups: see `Examples.groups`.
-      rows_per_example: rows that stay together in a batch: 2 for pairs of texts that an encoder reads one by one.
-        Example i then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
+      rows_per_example: rows that stay together in a batch: 2 for text pairs that an encoder reads one by one. Example i
+        then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
       soft_labels: see `Examples.soft_labels`, an entry for each row; float32 `[N, max_length, labels]`, 0 without one,
-        for tags of tokens; batches have them as the input `soft_labels`.
+        for token tags. Batches have them as the input `soft_labels`.
     """
 
     word_ids: np.ndarray
@@ -59,30 +59,30 @@ class EncodedExamples:
         return (len(self.offsets) - 1) // self.rows_per_example
 
     def unlabelled(self) -> EncodedExamples:
-        """A copy without labels."""
+        """Returns a copy without labels."""
         return replace(self, labels=None)
 
     def with_labels(self, labels: np.ndarray) -> EncodedExamples:
-        """A copy with these labels."""
+        """Returns a copy with these labels."""
         return replace(self, labels=labels)
 
     def with_soft_labels(self, soft_labels: np.ndarray) -> EncodedExamples:
-        """A copy with these soft labels."""
+        """Returns a copy with these soft labels."""
         return replace(self, soft_labels=soft_labels)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[N]`, number of tokens in the longest row of each example."""
+        """int64 `[N]`, number of tokens in each example's longest row."""
         return np.diff(self.offsets).reshape(-1, self.rows_per_example).max(axis=1)
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
-        """Rows of the examples at `indices`, in this order."""
+        """Returns the rows for the examples at `indices`, in this order."""
         if self.rows_per_example == 1:
             return indices
         return (indices[:, None] * self.rows_per_example + np.arange(self.rows_per_example)).ravel()
 
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-        """Returns inputs, int32 `[B, L]`, and labels, `[B]`, of B rows; L is the length of their bucket."""
+        """Returns inputs, int32 `[B, L]`, and labels, `[B]`, for B rows; L is their bucket's length."""
         indices = self.rows(indices)
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
@@ -100,7 +100,7 @@ class EncodedExamples:
 
 
 def bucketed(lengths: Any, max_length: int, bucket_multiple: int = BUCKET_MULTIPLE) -> Any:
-    """Rounds lengths up to the widths of batches: multiples of `bucket_multiple`, at most `max_length`."""
+    """Rounds lengths up to batch widths: multiples of `bucket_multiple`, at most `max_length`."""
     return np.minimum(-(-np.asarray(lengths) // bucket_multiple) * bucket_multiple, max_length)
 
 
@@ -113,24 +113,24 @@ def plan_batches(
     bucket_multiple: int = BUCKET_MULTIPLE,
     shuffle: bool = True,
 ) -> list[np.ndarray]:
-    """Plans the batches of one epoch.
+    """Plans the batches for one epoch.
 
     With `shuffle`, it permutes the examples, sorts each window of `WINDOW_BATCHES` batches by bucket (stably), cuts it
     into batches, and permutes the batches. Random left-over examples form a smaller last batch. Random numbers come
     from NumPy's PCG64, seeded with (seed, epoch).
 
-    Without `shuffle`, for evaluation, it sorts by bucket, shortest first. `np.concatenate(plan)` maps rows of the
-    results to examples.
+    Without `shuffle`, for evaluation, it sorts by bucket, shortest first. `np.concatenate(plan)` maps result rows to
+    examples.
 
     Args:
       lengths: int `[N]`, number of tokens in each example.
       batch_size: examples per batch; only the last batch may have fewer.
       seed: random seed, not negative.
-      epoch: number of the epoch, from 0.
-      bucket_multiple: width of the buckets in tokens.
+      epoch: epoch number, from 0.
+      bucket_multiple: bucket width in tokens.
       shuffle: whether to draw a random order.
     Returns:
-      int64 index arrays, which together contain each of 0…N−1 once.
+      int64 index arrays; together they contain each of 0…N−1 once.
     """
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or not len(lengths):
@@ -192,13 +192,13 @@ def encode(
 
 
 def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-    """Makes a `tf.data.Dataset` from a plan. Other threads prepare batches ahead of the training step.
+    """Makes a `tf.data.Dataset` from a plan. Other threads prepare batches in advance.
 
     `start` is the first step; skipping the steps before it costs nothing.
 
     Returns:
       (inputs, labels) as in `EncodedExamples.batch`, or only inputs for unlabelled examples. All batches have the same
-      signature, so that a `tf.function` is traced once. Widths are multiples of `BUCKET_MULTIPLE`, or `max_length`.
+      signature, so a `tf.function` is traced once. Widths are multiples of `BUCKET_MULTIPLE`, or `max_length`.
     """
     import tensorflow as tf
 
@@ -213,7 +213,7 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
         arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
         inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
-        # Calls of Python cost time, so only examples with several rows make one.
+        # Python calls cost time, so only examples with several rows make one.
         if encoded.rows_per_example > 1 and (labels is not None or soft is not None):
             indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])
         if soft is not None:
@@ -224,7 +224,7 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
 
 
 def index_rows(plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-    """Makes a data set from the rows of `plan`, int64 `[B]` each, from step `start`."""
+    """Makes a data set with the rows of `plan`, int64 `[B]` each, from step `start` on."""
     import tensorflow as tf
 
     rest = list(plan[start:])

@@ -51,9 +51,8 @@ def table(
 ) -> TaskData:
     """Reads labelled sentences or sentence pairs from a table.
 
-    Pass a `.csv`, `.tsv` or `.jsonl` file, a pandas DataFrame, a dict of columns, a list of dicts or (text, label)
-    pairs, a data set from Hugging Face's `datasets`, or a `tf.data.Dataset` of dicts or (text, label) pairs. All forms
-    give the same examples.
+    Pass a `.csv`, `.tsv` or `.jsonl` file, a pandas DataFrame, a dict of columns, a Hugging Face data set, or dicts or
+    (text, label) pairs in a list or a `tf.data.Dataset`. All forms give the same examples.
 
     Example:
       ```python
@@ -62,23 +61,23 @@ def table(
       ```
 
     Args:
-      source: training table, or a dict of tables with `train` and optionally `validation` or `dev`.
-      text: column of the sentence, or of the first sentence of a pair.
-      label: column of the label, labels or score. A list of columns has a label in each, with 0 or 1; the kind is then
+      source: training table, or a dict with the tables `train` and optionally `validation` or `dev`.
+      text: column with the sentence, or the first sentence in a pair.
+      label: column with the label, labels or score. A list names a column with 0 or 1 for each label; the kind is then
         `multi_label`.
-      pair: column of the second sentence, or None.
-      dev: table with the same columns, to select the best checkpoint. None uses a tenth of the training examples,
+      pair: column with the second sentence, or None.
+      dev: table with the same columns, to select the best checkpoint. None draws a tenth from the training examples,
         stratified by class; rows with the same text stay together.
-      test: table with the same columns for the final score of `pb.compress`, which no training and no choice reads.
-      augmented: output of `pocketbert augment` for the training file, for distillation.
-      kind: one class, any number of labels (`multi_label`) or a score (`regression`) per text.
-      label_names: labels in the order of the logits. None takes the names in a data set from `datasets`, else the
-        labels in the table: in numeric order if all are whole numbers, else in alphabetical order.
-      soft_labels: for distillation, columns with a teacher's probability of each label, in the order of `label_names`;
-        or `probabilities`, a column of objects from label to probability. Without a column `label`, the most likely
-        label is the label of a text.
-      label_separator: separator of the labels in a cell (`multi_label`).
-      separator: column separator of a `.csv` file: one character, or `tab`.
+      test: table with the same columns for the final score in `pb.compress`. Training and selection never read it.
+      augmented: `pocketbert augment` output for the training file, for distillation.
+      kind: `classification` (one class per text), `multi_label` (any number of labels) or `regression` (a score).
+      label_names: labels in logit order. None takes the names from a Hugging Face data set, else the labels in the
+        table: in numeric order if all are whole numbers, else in alphabetical order.
+      soft_labels: for distillation, columns with a teacher's label probabilities in `label_names` order; or
+        `probabilities`, a column with objects from label to probability. Without a column `label`, a text gets its most
+        likely label.
+      label_separator: separator between labels in a cell (`multi_label`).
+      separator: column separator in a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text or label, and log their number.
     Returns:
       The task with training examples and dev split.
@@ -147,14 +146,12 @@ def from_pairs(
       ```
 
     Args:
-      texts: sentences, or the first sentences of pairs.
-      labels: a label, a list of labels or a score for each text.
+      texts: sentences, or the first sentence in each pair.
+      labels: a label, label list or score for each text.
       pairs: second sentences.
-      dev: (texts, labels) or (texts, labels, pairs), to select the best checkpoint; None uses a tenth of the texts.
+      dev: (texts, labels) or (texts, labels, pairs), to select the best checkpoint; None draws a tenth from the texts.
       kind: see `table`.
       label_names: see `table`.
-    Returns:
-      The task with training examples and dev split.
     Raises:
       UserError: lists with different lengths; see also `table`.
     """
@@ -182,8 +179,8 @@ def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskDat
 
     Args:
       name: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli.
-      folder: folder of the task, or the GLUE download with a folder for each task (`SST-2`).
-      augmented: output of `pocketbert augment` for the training examples, for distillation.
+      folder: the task's folder, or the GLUE download with a folder for each task (`SST-2`).
+      augmented: `pocketbert augment` output for the training examples, for distillation.
     Returns:
       The task with training examples, dev split (matched for MNLI) and GLUE's metrics.
     Raises:
@@ -209,10 +206,10 @@ def xnli(
     Args:
       folder: folder with XNLI's files and, without `train`, MultiNLI's.
       train: file with MultiNLI's English training examples.
-      languages: languages of the dev split, for example `("en", "de")`; None for all in the folder.
+      languages: dev split languages, for example `("en", "de")`; None for all in the folder.
       augmented: see `glue`.
     Returns:
-      The task with its examples; `groups` of the dev split are the languages.
+      The task with its examples; the dev split's `groups` are the languages.
     Raises:
       UserError: a missing file or language, or unreadable rows.
     """
@@ -228,7 +225,7 @@ def questions(
     test: _Path | None = None,
     skip_bad_rows: bool = False,
 ) -> TaskData:
-    """Reads questions on paragraphs; each answer is a span of the paragraph.
+    """Reads questions on paragraphs; answers are spans in the paragraphs.
 
     Example:
       ```python
@@ -238,12 +235,10 @@ def questions(
 
     Args:
       source: a `.json` or `.jsonl` file in SQuAD's format; with `folder`: squad, squad2 or tydiqa.
-      folder: folder with the files of data set `source`.
-      dev: file of questions to select the best checkpoint; None uses a tenth of the paragraphs.
-      test: file of questions for the final score of `pb.compress`, which no training and no choice reads.
+      folder: folder with the data set's files.
+      dev: question file to select the best checkpoint; None draws a tenth from the paragraphs.
+      test: question file for the final score in `pb.compress`. Training and selection never read it.
       skip_bad_rows: skip unreadable questions, and log their number.
-    Returns:
-      The task with training questions and dev split.
     Raises:
       UserError: an unknown data set, a missing file, or unreadable questions.
     """
@@ -276,7 +271,7 @@ def tagged(
 ) -> TaskData:
     """Reads texts with labelled spans, such as names: a CoNLL file, or a .jsonl file with offsets in code points.
 
-    The tags of a CoNLL file may follow IOB1, IOB2 or BIOES. The model learns IOB2.
+    A CoNLL file may have IOB1, IOB2 or BIOES tags. The model learns IOB2.
 
     Example:
       ```python
@@ -284,18 +279,16 @@ def tagged(
       ```
 
     Args:
-      source: file of training sentences; for its format see `pocketbert.data.readers.tagged_texts`.
-      dev: file to select the best checkpoint; None uses a tenth of the sentences.
-      test: file for the final score of `pb.compress`, which no training and no choice reads.
-      text: member of the text in a .jsonl file.
-      label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file (None:
+      source: file with training sentences; for its format see `pocketbert.data.readers.tagged_texts`.
+      dev: file to select the best checkpoint; None draws a tenth from the sentences.
+      test: file for the final score in `pb.compress`. Training and selection never read it.
+      text: member with the text in a .jsonl file.
+      label: member with the spans in a .jsonl file (None: `spans`), or the tag column's number in a CoNLL file (None:
         the last).
-      label_names: types of the spans; None takes those in the training file, in alphabetical order.
-      kind: kind of the task.
+      label_names: span types; None takes those in the training file, in alphabetical order.
+      kind: task kind.
       soft_labels: `("probabilities",)` for a teacher's probabilities; see `pocketbert.data.readers.soft_tags`.
       skip_bad_rows: skip unreadable sentences, and log their number.
-    Returns:
-      The task with training examples and dev split.
     Raises:
       UserError: a missing file, unreadable sentences, tags that no scheme allows, or other types in another file.
     """
@@ -328,7 +321,7 @@ def pairs(
     separator: str = ",",
     skip_bad_rows: bool = False,
 ) -> TaskData:
-    """Reads pairs of texts for sentence embeddings: with scores of their similarity, or pairs that belong together.
+    """Reads text pairs for sentence embeddings: pairs with similarity scores, or positive pairs.
 
     Example:
       ```python
@@ -339,20 +332,18 @@ def pairs(
     Args:
       source: a `.csv`, `.tsv` or `.jsonl` file; or stsb, GLUE's STS-B, with its `folder`.
       folder: folder with GLUE's files.
-      text: column of the first text.
-      pair: column of the second text.
-      score: column of the score. None makes all pairs positive pairs, which train with in-batch negatives.
-      negative: column of a text per positive pair that is near the first one and does not belong to it.
-      dev: file with the same columns, to select the best checkpoint; None uses a tenth of the pairs.
-      test: file with the same columns for the final score of `pb.compress`, which no training and no choice reads.
-      max_score: the score of equal texts; scores are divided by it.
-      embedding: pooling and dense layer. None keeps those of an embedding model, and else averages and normalizes.
-      separator: column separator of a `.csv` file: one character, or `tab`.
+      text: column with the first text.
+      pair: column with the second text.
+      score: score column. None makes all pairs positive; they train with in-batch negatives.
+      negative: column with a hard negative per positive pair: a text near the first one that does not belong to it.
+      dev: file with the same columns, to select the best checkpoint; None draws a tenth from the pairs.
+      test: file with the same columns for the final score in `pb.compress`. Training and selection never read it.
+      max_score: score for equal texts; scores are divided by it.
+      embedding: pooling and dense layer. None keeps an embedding model's own; other models average and normalize.
+      separator: column separator in a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip unreadable rows, and log their number.
-    Returns:
-      The task with training examples and dev split.
     Raises:
-      UserError: a missing file or column, an empty text, or a score outside of -`max_score` to `max_score`.
+      UserError: a missing file or column, an empty text, or a score not between -`max_score` and `max_score`.
     """
     task = TaskConfig(kind="embedding", name="" if folder is None else str(source), embedding=embedding)
     if folder is not None:
@@ -374,13 +365,11 @@ def pairs(
 
 
 def text(path: _Path, dev: _Path | None = None) -> TextData:
-    """Selects plain text for distillation without a task, or for masked LM.
+    """Selects plain text, which training reads, for distillation without a task or for masked LM.
 
     Args:
       path: file or folder with WikiExtractor output, plain text or JSONL, compressed or not.
       dev: for masked LM: other text, for the dev part; None splits it off `path`.
-    Returns:
-      The text, which is read during training.
     Raises:
       UserError: no such file or folder.
     """
@@ -390,7 +379,7 @@ def text(path: _Path, dev: _Path | None = None) -> TextData:
 
 
 def divided(train: Any, dev: Any, reason: str = "") -> dict[str, Any]:
-    """The splits as fields of `TaskData`; draws `dev` from `train` if it is None, for a reason that may be unknown."""
+    """Returns the splits as `TaskData` fields. Draws a missing `dev` from `train`, and logs `reason` or a remedy."""
     if dev is not None:
         return {"train": train, "dev": dev}
     undivided = train

@@ -20,7 +20,7 @@ class LabelledData(Protocol):
 
     @property
     def identity(self) -> str:
-        """SHA-256 of all content that affects a run."""
+        """SHA-256 over all content that affects a run."""
 
     @property
     def labelled(self) -> bool:
@@ -44,48 +44,49 @@ class LabelledData(Protocol):
 
     @property
     def label_sets(self) -> np.ndarray | None:
-        """0 or 1, int32 [N, labels], or None if examples do not have any number of labels."""
+        """0 or 1, int32 [N, labels], or None without multi-label data."""
 
     @property
     def unit(self) -> str:
-        """What an example is in messages: `texts` or `questions`."""
+        """Word for examples in messages: `texts` or `questions`."""
 
     @property
     def read_texts(self) -> Iterable[Hashable]:
-        """What a network reads of each example."""
+        """Each example's network input."""
 
     @property
     def answers(self) -> Sequence[Any] | None:
-        """The label of each example, for comparisons; None without labels, or if several answers are right."""
+        """Each example's label, for comparisons; None without labels, or if several answers are right."""
 
     def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
-        """Number of examples, or spans, of each label; empty for scores and questions."""
+        """Counts the examples, or spans, with each label; empty for scores and questions."""
 
     def __len__(self) -> int: ...
 
     def select(self, indices: Any) -> Any:
-        """The examples at `indices`."""
+        """Returns the examples at `indices`."""
 
     def first_texts(self, count: int) -> Examples:
-        """Up to `count` examples without labels, as texts or pairs for a tokenizer."""
+        """Returns up to `count` examples without labels, as texts or pairs for a tokenizer."""
 
 
 @dataclass(frozen=True, repr=False)
 class Examples:
-    """Texts with or without labels. Row i of each attribute belongs to example i.
+    """Texts with or without labels. Row i in each attribute belongs to example i.
 
     Attributes:
-      texts: sentences, or the first sentences of pairs.
+      texts: sentences, or the first sentence in each pair.
       pairs: second sentences, or None for single sentences.
       labels: int32 `[N]` class indices, float32 `[N]` scores, int32 `[N, labels]` with 0 and 1 for any number of
-        labels per example, or None.
-      ids: unique names of the examples.
-      source: path or name of the data set, for messages and records.
-      groups: group of each example for metrics by group, such as a language, or None.
+        labels, or None.
+      ids: unique example names.
+      source: path or data set name, for messages and records.
+      groups: each example's group for metrics by group, such as a language, or None.
       skipped_rows: number of unreadable rows skipped in the file.
       soft_labels: float64 `[N, labels]`, a teacher's probabilities, for distillation; or None.
-      negatives: for positive pairs: a text per pair that is near the first one, but does not belong to it; or None.
-      has_likely_labels: whether the labels are the most likely ones of the soft labels, instead of labels of their own.
+      negatives: for positive pairs, hard negatives: a text per pair near the first one that does not belong to it; or
+        None.
+      has_likely_labels: whether the labels are only the most likely soft labels.
     """
 
     texts: list[str]
@@ -138,7 +139,7 @@ class Examples:
 
     @property
     def read_texts(self) -> Iterable[Hashable]:
-        """The texts, or pairs of texts."""
+        """Texts, or text pairs."""
         return self.texts if self.pairs is None else zip(self.texts, self.pairs, strict=True)
 
     @property
@@ -147,7 +148,7 @@ class Examples:
         return None if self.labels is None else self.labels.tolist()
 
     def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
-        """Number of examples with each label; empty for scores."""
+        """Counts the examples with each label; empty for scores."""
         if self.labels is None or not labels or self.labels.dtype != np.int32:
             return {}
         in_classes = self.labels.ndim == 1
@@ -156,7 +157,7 @@ class Examples:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of texts, labels, groups, soft labels and negatives."""
+        """SHA-256 over texts, labels, groups, soft labels and negatives."""
         digest = hashlib.sha256()
         for part in (self.texts, self.pairs):
             digest.update(json.dumps(part).encode())
@@ -202,11 +203,11 @@ class Examples:
         return self.texts
 
     def first_texts(self, count: int) -> Examples:
-        """Up to `count` examples from the beginning."""
+        """Returns up to `count` examples from the beginning."""
         return self.select(range(min(len(self), count)))
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Examples:
-        """The examples at `indices`, in this order, without repetition."""
+        """Returns the examples at `indices`, in this order. Indices must not repeat."""
         chosen = [int(index) for index in indices]
         return Examples(
             texts=[self.texts[index] for index in chosen],
@@ -222,15 +223,15 @@ class Examples:
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """Up to `most` indices below `count`, ascending and evenly spaced."""
+    """Returns up to `most` indices below `count`, ascending and evenly spaced."""
     taken = min(count, most)
     return np.arange(taken) * count // taken
 
 
 def evenly_of_classes(data: LabelledData, most: int) -> np.ndarray:
-    """Up to `most` indices of examples, ascending, with about the same share of each class.
+    """Returns up to `most` example indices, ascending, with about the same share from each class.
 
-    Evenly spaced indices of a file whose classes take turns could all have the same class.
+    Evenly spaced indices could all have the same class if classes take turns in a file.
     """
     order = np.arange(len(data)) if data.classes is None else np.argsort(data.classes, kind="stable")
     return np.sort(order[evenly(len(data), most)])

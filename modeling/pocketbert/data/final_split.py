@@ -1,4 +1,4 @@
-"""Three splits: one to train on, one to choose with, and one that only the final score reads."""
+"""Three splits: for training, for model selection, and for the final score alone."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
-# Share of the dev split and of the final split, if they are drawn, and the fewest examples of each.
+# Share and fewest examples for a drawn dev or final split.
 SHARE, LEAST = 0.15, 100
-# Below so many examples every one of them is final in one of the folds.
+# Below this many examples, each is final in one fold.
 FOLDED, FOLDS = 500, 5
-# Rare labels in a message.
+# Most rare labels in a message.
 _SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThreeSplits:
-    """Data of a choice among models.
+    """Data for model selection.
 
     Attributes:
-      data: training examples, and the dev split for the choice.
-      final: examples that no training and no choice reads; None if folds give the final score.
+      data: training examples, and the dev split for the selection.
+      final: examples for the final score alone; None if folds give it.
     """
 
     data: TaskData
@@ -39,14 +39,13 @@ class ThreeSplits:
 
 
 def fold_count(data: TaskData, folds: int | None) -> int:
-    """Number of folds for the final score; 0 for one final split.
+    """Returns the number of folds for the final score; 0 for one final split.
 
     Args:
       data: the examples.
-      folds: the number that you choose, or None: five folds below 500 examples without a test split.
-
+      folds: your number, or None: five folds below 500 examples without a test split, else none.
     Raises:
-      UserError: there are fewer than 100 examples, folds beside a test split, or a number that is too small or large.
+      UserError: fewer than 100 examples, folds beside a test split, or a number that is too small or large.
     """
     count = len(_drawn_from(data))
     if count < LEAST:
@@ -69,12 +68,11 @@ def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
     """Divides labelled data; examples with the same text stay together, and classes and labels keep their shares.
 
     Args:
-      data: the examples. A dev split that was passed is not changed; one that was drawn is drawn again, with 15 % of
-        the examples, at least 100. Augmented examples are left out, since they may stem from examples of the final
-        split. The final split is `test` without texts of the others; without it, it is drawn, too, from examples whose
-        texts are not in a dev split that was passed.
+      data: the examples. A dev split that you passed is not changed; a drawn one is drawn again, with 15 % of the
+        examples, at least 100. The final split is `test` without texts in other splits. Without `test`, it is drawn in
+        the same way, without texts in a passed dev split. Augmented examples are left out, since they may stem from
+        final ones.
       seed: random seed.
-
     Raises:
       UserError: fewer than 100 examples can be final.
     """
@@ -92,9 +90,9 @@ def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
 
 
 def folds_of(data: TaskData, count: int, seed: int = 0) -> list[ThreeSplits]:
-    """Divides labelled data so that every example is in the final split of one fold; otherwise as `three_splits`.
+    """Divides labelled data so that every example is final in one fold; otherwise as `three_splits`.
 
-    Examples with texts of a dev split that was passed are in no final split, but in the training examples of each fold.
+    Examples with texts in a passed dev split are never final. They are training examples in each fold.
 
     Raises:
       UserError: there are fewer different texts than folds, or fewer than 100 examples can be final.
@@ -109,11 +107,11 @@ def folds_of(data: TaskData, count: int, seed: int = 0) -> list[ThreeSplits]:
 
 
 def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Indices of the other examples and of the examples of each fold, int64, ascending.
+    """Returns training indices and final indices for each fold, int64, ascending.
 
-    Examples with the same text are in the same fold. Classes keep their shares (scikit-learn's
-    `StratifiedGroupKFold`), and so does each of several labels (`label_folds`); other examples have `GroupKFold`. Of
-    several heads, the texts, classes and labels of each keep their shares.
+    Examples with the same text are in the same fold. Classes keep their shares (scikit-learn's `StratifiedGroupKFold`),
+    and so does each of several labels (`label_folds`); other examples have `GroupKFold`. With several heads, each
+    head's texts, classes and labels keep their shares.
 
     Raises:
       UserError: there are fewer different texts than folds, or a fold lacks labels for a head.
@@ -140,14 +138,13 @@ def fold_indices(rows: LabelledData, count: int, seed: int = 0) -> list[tuple[np
 
 
 def examples_to_fold(data: TaskData, count: int) -> LabelledData:
-    """All examples of data without a dev split of its own, for cross-validation.
+    """Returns all examples for cross-validation, from data without a dev split of its own.
 
     Args:
       data: the examples.
       count: number of folds.
-
     Raises:
-      UserError: a dev or test split was passed, there are more folds than half of the examples, or a class has fewer
+      UserError: a dev or test split was passed, there are more folds than half the examples, or a class has fewer
         different texts than folds.
     """
     kfold, problems = argument("kfold", count), []
@@ -171,7 +168,7 @@ def examples_to_fold(data: TaskData, count: int) -> LabelledData:
 
 
 def _check_labels(rows: LabelledData, labels: Sequence[str], count: int) -> None:
-    """Raises a `UserError` if a class has fewer different texts than folds; logs such labels if a text has several."""
+    """Raises `UserError` if a class has fewer different texts than folds; for label sets, only logs such labels."""
     groups = _text_numbers(rows)
     if rows.classes is not None:
         by_class = {label: len(set(groups[rows.classes == label].tolist())) for label in set(rows.classes.tolist())}
@@ -191,7 +188,7 @@ def _check_labels(rows: LabelledData, labels: Sequence[str], count: int) -> None
 
 
 def _check_heads(rows: SharedTexts, fold_of: np.ndarray, count: int) -> None:
-    """Raises a `UserError` if a fold has no text with a label for one of several heads."""
+    """Raises a `UserError` if a fold lacks labels for a head."""
     missing = [name for name in rows.parts if len(set(fold_of[rows.rows_of(name)].tolist())) < count]
     if missing:
         raise UserError(
@@ -201,25 +198,25 @@ def _check_heads(rows: SharedTexts, fold_of: np.ndarray, count: int) -> None:
 
 
 def all_examples(data: TaskData, seed: int = 0) -> ThreeSplits:
-    """All examples for training and choice, where folds give the final score."""
+    """Uses all examples for training and selection, where folds give the final score."""
     return ThreeSplits(data=_with_dev(data, _drawn_from(data), SHARE, seed), final=None)
 
 
 def _drawn_from(data: TaskData) -> LabelledData:
-    """The examples that splits are drawn from."""
+    """Returns the examples from which splits are drawn."""
     undivided = data.undivided
     whole = undivided is not None and len(undivided) == len(data.train) + len(data.dev)
     return undivided if undivided is not None and whole else data.train
 
 
 def _text_numbers(rows: LabelledData) -> np.ndarray:
-    """Number of the text of each example, int64 [N]; equal texts have the same one."""
+    """Numbers the texts, int64 [N]; equal texts have the same number."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(text, len(numbers)) for text in rows.split_keys], np.int64)
 
 
 def _with_dev(data: TaskData, rows: LabelledData, share: float, seed: int) -> TaskData:
-    """Rows for training, with the dev split of `data`, or one of them if it was drawn."""
+    """Replaces the training rows; draws the dev split from them if the data's was drawn."""
     dev = data.dev
     if _drawn_from(data) is data.undivided:
         rows, dev = train_dev_split(rows, share, seed, stratify=True)
@@ -229,7 +226,7 @@ def _with_dev(data: TaskData, rows: LabelledData, share: float, seed: int) -> Ta
 def _without_dev_texts(
     data: TaskData, rows: LabelledData, share: float, seed: int
 ) -> tuple[LabelledData, LabelledData]:
-    """Training rows and a final split; see `_new_rows`."""
+    """Returns training rows and a final split; see `_new_rows`."""
     new = _new_rows(data, rows)
     if len(new) == len(rows):
         return train_dev_split(rows, share, seed, stratify=True)
@@ -239,11 +236,7 @@ def _without_dev_texts(
 
 
 def _new_rows(data: TaskData, rows: LabelledData) -> list[int]:
-    """Indices of the rows that may be final, since a dev split that was passed, which chooses, has no such texts.
-
-    Raises:
-      UserError: some are left out, and fewer than 100 stay.
-    """
+    """Returns rows that may be final: their texts are not in a passed dev split. Raises `UserError` if too few stay."""
     known = set() if _drawn_from(data) is data.undivided else set(data.dev.split_keys)
     new = [index for index, text in enumerate(rows.split_keys) if text not in known]
     if len(new) == len(rows):
@@ -258,7 +251,7 @@ def _new_rows(data: TaskData, rows: LabelledData) -> list[int]:
 
 
 def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:
-    """The final examples whose texts are in no other split."""
+    """Returns the final examples with texts in no other split."""
     texts = {text for part in (data.train, data.dev) for text in part.split_keys}
     new = [index for index, text in enumerate(final.split_keys) if text not in texts]
     if len(new) < len(final):
@@ -270,8 +263,9 @@ def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:
 
 
 def recorded_parts(whole: LabelledData, parts: Iterable[LabelledData]) -> dict[str, Any]:
-    """What a record says of parts that are drawn from examples: digests for several labels, nothing for others.
+    """Returns the record for parts drawn from examples: digests for several labels, nothing for others.
 
-    Earlier commits had no strata of labels. So a run that began with their parts never continues with others.
+    Earlier commits drew without label strata. The digests keep a run that began with their parts from continuing with
+    others.
     """
     return {} if whole.label_sets is None else {"parts_sha256": [part.identity for part in parts]}

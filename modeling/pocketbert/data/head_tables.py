@@ -1,4 +1,4 @@
-"""Data for several heads on one encoder: a table with a column for each head, or tables of single heads."""
+"""Data for several heads on one encoder: a table with a column for each head, or a table for each head."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pocketbert.heads_config import part_kinds
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
-# Name of a head → its kind, and its labels in the order of the logits or None for those in the table.
+# Head name → kind, and labels in logit order or None for those in the table.
 _Heads = Mapping[str, tuple[str, Sequence[str] | None]]
 
 
@@ -45,8 +45,8 @@ def heads(
 ) -> TaskData:
     """Reads texts for several heads on one encoder, such as an intent and its slots.
 
-    A text may have labels for some of the heads: leave the cells of the others empty, or give each head a table of its
-    own. It then counts in the losses and metrics of these heads alone.
+    A text may have labels for some heads only: leave the other cells empty, or give each head its own table. The text
+    then counts only in these heads' losses and metrics.
 
     Example:
       ```python
@@ -54,30 +54,24 @@ def heads(
       ```
 
     Args:
-      source: training table with a column for each head, see `table`; or name of each head → its table. Equal texts in
-        several tables are one example. A file for token_classification may also be a CoNLL file.
-      kinds: name of each head → classification, multi_label, regression or token_classification. Names have letters and
-        digits.
-      text: column of the text.
-      labels: name of a head → column of its labels; the name itself for the others. For token_classification a cell has
-        a tag for each word that white space separates, such as `O B-city`, or a list of spans; see `tagged`. An empty
-        cell has no label; for multi_label it says that no label applies, and only a row without the column has none.
-      weights: name of a head → weight of its loss in the sum; 1 for the others.
-      dev: table or tables with the same columns, to select the best checkpoint; None uses a tenth of the texts of each
-        head.
+      source: training table with a column for each head, see `table`; or head name → its table. Equal texts in several
+        tables are one example. A file for token_classification may also be a CoNLL file.
+      kinds: head name → classification, multi_label, regression or token_classification. Names have letters and digits.
+      text: text column.
+      labels: head name → label column; the head's name for the others. For token_classification, a cell has a tag for
+        each word between white space, such as `O B-city`, or a list of spans; see `tagged`. An empty cell has no label.
+        For multi_label, it says that no label applies, and only a row without the column has none.
+      weights: head name → weight of its loss in the sum; 1 for the others.
+      dev: table or tables with the same columns, to select the best checkpoint; None draws a tenth from each head's
+        texts.
       test: table or tables with the same columns for a final score.
-      label_separator: separator of the labels in a cell (`multi_label`).
-      separator: column separator of a `.csv` file: one character, or `tab`.
-      skip_bad_rows: skip rows that cannot be read for one of the heads, and log their number.
-      soft_labels: for distillation, `("probabilities",)` for a .jsonl file with a teacher's answers of each head; see
+      label_separator: separator between labels in a cell (`multi_label`).
+      separator: column separator in a `.csv` file: one character, or `tab`.
+      skip_bad_rows: skip rows that are unreadable for any head, and log their number.
+      soft_labels: for distillation, `("probabilities",)` for a .jsonl file with a teacher's answers for each head; see
         `pocketbert.data.soft_heads`.
-
-    Returns:
-      The task with training examples and dev split.
-
     Raises:
-      UserError: an unknown kind, a column or weight of a head that is not there, a head without labels, or unreadable
-        rows.
+      UserError: an unknown kind, a column or weight for an unknown head, a head without labels, or unreadable rows.
     """
     for what, of_heads in (("labels", labels), ("weights", weights)):
         if unknown := [name for name in of_heads or () if name not in kinds]:
@@ -123,16 +117,12 @@ def heads(
 
 
 def read_heads(source: Any, parts: Sequence[TaskConfig], **columns: Any) -> SharedTexts:
-    """Reads a table or tables for heads with known labels; `columns` are those of `heads`."""
+    """Reads a table or tables for heads with known labels; for `columns` see `heads`."""
     return _read(source, {part.name: (part.kind, part.labels) for part in parts}, **columns)[0]
 
 
 def _are_tables(source: Any, names: Collection[str], text: str) -> bool:
-    """Whether `source` maps heads to tables; a dict of columns has the column of the text, too.
-
-    Raises:
-      UserError: a head has no table, or a table no head.
-    """
+    """Returns whether `source` maps heads to tables, not columns to cells; raises `UserError` for an unpaired one."""
     if not isinstance(source, Mapping) or not source or text in source:
         return False
     unknown = [str(name) for name in source if name not in names]
@@ -151,7 +141,7 @@ def _are_tables(source: Any, names: Collection[str], text: str) -> bool:
 def _read(
     source: Any, heads_read: _Heads, *, text: str = "text", **columns: Any
 ) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
-    """The texts of a table or of several, and the labels of each head in the order of its logits."""
+    """Reads the texts in one or several tables, and each head's labels in logit order."""
     if _are_tables(source, heads_read, text):
         shared, label_names = _read_tables(source, heads_read, text=text, **columns)
     else:
@@ -165,7 +155,7 @@ def _read(
 def _read_tables(
     tables: Mapping[str, Any], heads_read: _Heads, **columns: Any
 ) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
-    """The texts of the tables one after another; a text that is in several of them is one example."""
+    """Joins the tables' texts in order. A text in several tables is one example."""
     heads_of: dict[Any, list[str]] = {}
     for name in heads_read:
         table = tables[name]
@@ -182,7 +172,7 @@ def _read_tables(
         skipped += of_table.skipped_rows
         place_of, repeated = [], Counter[str]()
         for content, line in zip(of_table.texts, of_table.ids, strict=True):
-            # A text that a table repeats is as many examples.
+            # A text repeated in one table is several examples.
             place_of.append(places.setdefault((content, repeated[content]), len(places)))
             repeated[content] += 1
             if len(places) > len(ids):
@@ -205,7 +195,7 @@ def _read_table(
     separator: str = ",",
     skip_bad_rows: bool = False,
 ) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
-    """The texts of one table; for the arguments see `heads`."""
+    """Reads one table; for the arguments see `heads`."""
     column_of = {name: (labels or {}).get(name, name) for name in heads_read}
     if len(heads_read) == 1 and isinstance(source, str | os.PathLike) and is_tagged_file(source):
         return _read_conll(source, heads_read, (labels or {}).get(next(iter(heads_read))), skip_bad_rows)
@@ -237,7 +227,7 @@ def _read_table(
             **options,
         )
         read[name] = examples, examples.ids
-    # Rows that cannot be read for one head are left out for all.
+    # A row that is unreadable for one head is left out for all.
     unreadable = {line for name, (_, ids) in read.items() for line in {*lines} - without[name] - {*ids}}
     shared = [line for line in lines if line not in unreadable]
     parts: dict[str, Examples | TaggedTexts] = {}
@@ -255,7 +245,7 @@ def _read_table(
 def _read_conll(
     source: str | os.PathLike[str], heads_read: _Heads, column: str | None, skip_bad_rows: bool
 ) -> tuple[SharedTexts, dict[str, tuple[str, ...]]]:
-    """The sentences of a CoNLL file, for a head with tags."""
+    """Reads a CoNLL file for a head with tags."""
     ((name, (kind, names)),) = heads_read.items()
     if TASK_RULES[kind].reads != "spans":
         raise UserError(f"{source}: a CoNLL file has tags of words; received it for {name}, {kind}; give a table")
@@ -270,16 +260,16 @@ def _read_conll(
 def _rows_without_label(
     source: Any, text: str, column_of: Mapping[str, str], heads_read: _Heads, separator: str
 ) -> tuple[list[str], dict[str, set[str]]]:
-    """The ids of all rows, and by head those without a label for it.
+    """Returns all row ids, and for each head those without its label.
 
-    Rows without any label are not among the latter: they are bad rows of the first head.
+    Rows without any label are not among the latter: the first head reports them as bad rows.
     """
     rows = rows_by_id(source, text, [*column_of.values()], separator)
     where = source if isinstance(source, str | os.PathLike) else table_objects.name_of(source)
     without: dict[str, set[str]] = {}
     for name, (kind, _) in heads_read.items():
         column = column_of[name]
-        # An empty cell with any number of labels has none of them.
+        # An empty multi-label cell says that no label applies.
         may_be_empty = TASK_RULES[kind].label_form == "multi_label"
         cells = {line: row.get(column) for line, row in rows.items() if row is not None}
         without[name] = {

@@ -1,6 +1,6 @@
-"""Labels of a table: the form of a whole column, or a column for each label.
+"""Labels in a table: the form of a whole column, or a column for each label.
 
-A column decides its form once, for files, DataFrames and data sets alike; what could be two things is refused.
+A column decides its form once, for files, DataFrames and data sets alike. An ambiguous column is refused.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _FEW_NUMBERS = 10
 
 
 class Problem(ValueError):
-    """A label of one row that cannot be read; the message has rule and received value."""
+    """An unreadable label in one row; the message has rule and received value."""
 
 
 def is_whole_number(text: str) -> bool:
-    """Whether a label is a whole number."""
+    """Returns whether a label is a whole number."""
     return text.removeprefix("-").isdecimal() and text.isascii()
 
 
 def in_order(labels: set[str]) -> tuple[str, ...]:
-    """Labels in the order of the logits: numeric if all are whole numbers, else alphabetical."""
+    """Returns labels in logit order: numeric if all are whole numbers, else alphabetical."""
     if all(map(is_whole_number, labels)):
         # Python's int() refuses numbers with thousands of digits.
         return tuple(sorted(labels, key=Decimal))
@@ -49,9 +49,9 @@ class ClassColumn:
     """A column with one class per row.
 
     Args:
-      cells: text of the column, stripped.
-      labels: classes in the order of the logits; None for those in the column.
-      numbered: whether cells may be indices of `labels`.
+      cells: stripped cells.
+      labels: classes in logit order; None for those in the column.
+      numbered: whether cells may be indices into `labels`.
       where: start of messages: source and column.
     Raises:
       UserError: the column has lists, scores, numbers in two spellings, or fewer than two classes.
@@ -80,7 +80,7 @@ class ClassColumn:
         _check_numbers(cells, self.labels, numbered=numbered, where=where)
 
     def value(self, cell: str) -> int:
-        """The index of a cell's class; raises `Problem`."""
+        """Returns a cell's class index; raises `Problem`."""
         if cell not in self._indices:
             raise Problem(f"the label must be one of {', '.join(self.labels)[:200]}; received {shown(cell)}")
         return self._indices[cell]
@@ -90,13 +90,13 @@ class LabelSetColumn:
     """A column with any number of labels per row: names, indices, or vectors of 0 and 1.
 
     Args:
-      cells: text of the column, stripped.
-      labels: labels in the order of the logits; None for those in the column.
-      separator: separator of labels in a cell that is no list.
-      numbered: whether cells may be indices of `labels`, or vectors in their order.
+      cells: stripped cells.
+      labels: labels in logit order; None for those in the column.
+      separator: separator between labels in a cell without a list.
+      numbered: whether cells may be indices into `labels`, or vectors in their order.
       where: start of messages: source and column.
     Raises:
-      UserError: the column has no labels, vectors without names, or a form that could be two things.
+      UserError: the column has no labels, vectors without names, or an ambiguous form.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class LabelSetColumn:
             _check_numbers(parts, self.labels, numbered=numbered, where=where)
 
     def value(self, cell: str) -> list[int]:
-        """0 or 1 for each label; raises `Problem`."""
+        """Returns 0 or 1 for each label; raises `Problem`."""
         parts = self._parts[cell]
         if self.width:
             if len(parts) != self.width or not all(part in _BITS for part in parts):
@@ -149,7 +149,7 @@ class LabelSetColumn:
         return [int(index in present) for index in range(len(self.labels))]
 
     def _split(self, cells: Sequence[str]) -> dict[str, list[str]]:
-        """Splits cells that are no lists."""
+        """Splits cells without lists."""
         if all(_BITS_IN_A_CELL.fullmatch(cell) for cell in cells):
             return {cell: re.split(r"\s*[,;\s]\s*", cell) for cell in cells}
         parts = {cell: [part.strip() for part in cell.split(self._separator)] for cell in cells}
@@ -160,11 +160,7 @@ class LabelSetColumn:
         return parts
 
     def _vector_width(self, sets: Sequence[list[str]], labels: Sequence[str] | None, *, is_text: bool) -> int:
-        """The length of the column's vectors; 0 for a column of names or indices.
-
-        Raises:
-          UserError: the column could be either, or has vectors without names.
-        """
+        """Returns the length of vectors; 0 for names or indices. Raises `UserError` for ambiguous or unnamed ones."""
         full = [of_row for of_row in sets if of_row]
         named = {*(labels or ())}
         widths = {len(of_row) for of_row in full}
@@ -231,7 +227,7 @@ class FlagColumns:
 
     Args:
       columns: the columns, which name the labels.
-      labels: the same names in the order of the logits; None for the order of the columns.
+      labels: the same names in logit order; None for column order.
       where: start of messages.
     Raises:
       UserError: columns and labels differ.
@@ -246,7 +242,7 @@ class FlagColumns:
             )
 
     def value(self, cells: Mapping[str, str]) -> list[int]:
-        """0 or 1 for each label; raises `Problem`."""
+        """Returns 0 or 1 for each label; raises `Problem`."""
         return [self._flag(label, cells[label].strip()) for label in self.labels]
 
     @staticmethod
@@ -257,7 +253,7 @@ class FlagColumns:
 
 
 def _as_list(cell: str) -> list[str] | None:
-    """The elements of a cell with a list, as JSON, Python and NumPy write it; None for any other text."""
+    """Returns a list cell's elements, as JSON, Python and NumPy write it; None for any other text."""
     if not cell.startswith("[") or not cell.endswith("]") or len(cell) > _MOST_LITERAL_CHARACTERS:
         return None
     with contextlib.suppress(UserError):
@@ -281,7 +277,7 @@ def _as_object(cell: str) -> bool:
 
 
 def _indices(labels: Sequence[str]) -> dict[str, int]:
-    """Cell → index of its label. Without labels that are whole numbers, an index is a cell, too."""
+    """Maps cells to label indices. Without labels that are whole numbers, an index is a cell, too."""
     indices = {label: index for index, label in enumerate(labels)}
     if not any(map(is_whole_number, labels)):
         indices |= {str(index): index for index in range(len(labels))}
@@ -312,7 +308,7 @@ def _check_no_scores(cells: Sequence[str], where: str) -> None:
 
 
 def _whole_value(cell: str) -> str:
-    """A number as a whole number without leading zeros; empty for a fraction."""
+    """Returns a number as a whole number without leading zeros; empty for a fraction."""
     if is_whole_number(cell.removeprefix("+")):
         return re.sub(r"^(-?)0+(?=\d)", r"\1", cell.removeprefix("+"))
     value = float(cell.replace(",", "."))
@@ -320,7 +316,7 @@ def _whole_value(cell: str) -> str:
 
 
 def _check_numbers(cells: Sequence[str], labels: tuple[str, ...], *, numbered: bool, where: str) -> None:
-    """Refuses indices if the order of the labels was not chosen for this file."""
+    """Refuses indices if the label order was not chosen for this file."""
     if not numbered and not any(map(is_whole_number, labels)) and any(map(is_whole_number, cells)):
         numbers = ", ".join(map(str, range(len(labels))))
         raise UserError(

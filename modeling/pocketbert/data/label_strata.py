@@ -1,10 +1,10 @@
-"""Strata for examples with any number of labels: parts that each have their share of every label.
+"""Divides multi-label examples into parts that each have their share of every label.
 
 Iterative stratification (Sechidis, Tsoumakas and Vlahavas 2011, "On the stratification of multi-label data",
 https://doi.org/10.1007/978-3-642-23808-6_10, algorithm 1): the label with the fewest examples left comes first, and
 each of its examples goes to the part that lacks this label most.
 
-Departure: texts are dealt out instead of examples. Those with most examples of the label come first.
+Departure: texts are dealt out instead of examples, those with the label's most examples first.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 
 def rows_by_group(labels: np.ndarray, group_of: np.ndarray) -> np.ndarray:
-    """Number of rows of each group with each label, int32 [groups, labels].
+    """Counts each group's rows with each label, int32 [groups, labels].
 
     Args:
       labels: 0 or 1, [N, labels].
-      group_of: group of each row, int [N], from 0.
+      group_of: each row's group, int [N], from 0.
     """
     counts = np.zeros((int(group_of.max()) + 1, labels.shape[1]), np.int32)
     np.add.at(counts, group_of, labels)
@@ -32,24 +32,21 @@ def deal_out(
     random: np.random.Generator,
     unit: int = 1,
 ) -> np.ndarray:
-    """The part of each group.
+    """Returns each group's part, int64 [groups], from 0.
 
     Args:
       counts: see `rows_by_group`.
-      sizes: number of rows of each group, [groups].
+      sizes: each group's number of rows, [groups].
       missing: whole numbers [parts, labels]: `unit` times the rows with each label that each part should have.
-      room: whole numbers [parts]: `unit` times the rows that each part should have.
+      room: whole numbers [parts]: `unit` times the rows for each part.
       random: breaks ties.
-      unit: makes shares of rows whole numbers, so that equal ones are equal.
-
-    Returns:
-      int64 [groups], from 0.
+      unit: makes row shares whole numbers, so that equal ones are equal.
     """
     missing, room = missing.astype(np.int64), room.astype(np.int64)
     part_of, rank = np.full(len(sizes), -1), random.permutation(len(sizes))
     left = counts.sum(axis=0, dtype=np.int64)
     while (part_of < 0).any():
-        # Examples without labels come last; only the sizes of the parts count for them.
+        # Examples without labels come last; only part sizes count for them.
         label, weights = -1, sizes
         if left.any():
             label = int(random.choice(np.flatnonzero(left == left[left > 0].min())))
@@ -66,11 +63,11 @@ def deal_out(
 
 
 def label_folds(labels: np.ndarray, group_of: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """The fold of each row, int64 [N], from 0; rows of a group are in one fold, and no fold is empty.
+    """Returns each row's fold, int64 [N], from 0. A group's rows are in one fold, and no fold is empty.
 
     Args:
       labels: 0 or 1, [N, labels].
-      group_of: group of each row, int [N], from 0; at least `count` groups.
+      group_of: each row's group, int [N], from 0; at least `count` groups.
       count: number of folds.
       seed: random seed.
     """

@@ -1,9 +1,9 @@
-"""Packs the sentences of documents into unlabelled examples of up to `max_length` tokens, for general distillation.
+"""Packs sentences into unlabelled examples with up to `max_length` tokens, for general distillation.
 
 Source: google-research/bert `create_pretraining_data.py` (the BERT paper, appendix A.2, has only the lengths).
-Departures, since there is no next-sentence prediction: each token of the text is in exactly one example (a sentence
-that does not fit starts the next example instead of being truncated, and a longer one is split), and the second segment
-always follows the first in the text.
+Departures, since there is no next-sentence prediction: each text token is in exactly one example (a sentence that does
+not fit starts the next example instead of being truncated, and a longer one is split), and the second segment always
+follows the first in the text.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ def pack(
     seed: int = 0,
     keep_spaces: bool = False,
 ) -> EncodedExamples:
-    """Packs sentences into examples of up to `max_length` tokens. No example crosses a document.
+    """Packs sentences into examples with up to `max_length` tokens. No example crosses a document.
 
-    An example takes whole sentences until the next one does not fit, or until it reaches the target length of its
-    document. The target is the full length or, with `short_sequence_probability`, a random length from 2 tokens up, so
-    that a model also sees short inputs, as in BERT's code.
+    An example takes whole sentences until the next one does not fit, or until it reaches its document's target length.
+    The target is the full length or, with `short_sequence_probability`, a random length from 2 tokens up, so a model
+    also sees short inputs, as in BERT's code.
 
     The result depends on the arguments only; random numbers come from NumPy's PCG64, seeded with (seed, document
-    number). A few thousand sentences at a time are in memory, and 5 bytes per token of the result.
+    number). A few thousand sentences at a time are in memory, and 5 bytes per token in the result.
 
     Args:
-      documents: documents from `read_documents`, which may be a stream.
+      documents: documents from `read_documents`, also as a stream.
       tokenizer: tokenizer; its [CLS] and [SEP] enclose the segments.
       max_length: maximum sequence length, including special tokens.
       segments: 1 for `[CLS] text [SEP]`; 2 for `[CLS] text [SEP] next text [SEP]`, divided at random between two
         sentences. An example with a single sentence has one segment.
       short_sequence_probability: share of documents split into shorter examples.
       seed: random seed.
-      keep_spaces: put a space before each sentence of a document except the first, for byte-level BPE, whose tokens
-        tell by it that they begin a word.
+      keep_spaces: put a space before each sentence except a document's first, for byte-level BPE: the space marks the
+        beginning of a word.
     Returns:
-      Examples without labels, in the order of the text.
+      Examples without labels, in text order.
     Raises:
       UserError: an invalid option, or no token in any document.
     """
@@ -106,7 +106,7 @@ def _check(max_length: int, segments: int, probability: float, seed: int) -> Non
 
 
 def sentence_batches(documents: Iterable[Document]) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yields (number of the first document, sentences of each document), some thousand sentences at a time."""
+    """Yields (first document's number, each document's sentences), some thousand sentences at a time."""
     batch: list[list[str]] = []
     number = waiting = 0
     for document in documents:
@@ -127,11 +127,7 @@ class _Chooser:
         self.room, self.segments, self.probability, self.seed = room, segments, probability, seed
 
     def examples(self, lengths: list[int], document: int) -> Iterator[tuple[int, int]]:
-        """Cuts a document.
-
-        Yields:
-          (tokens in the example, tokens in its first segment), without special tokens.
-        """
+        """Yields (tokens in the example, tokens in its first segment) for one document, without special tokens."""
         random = np.random.default_rng([self.seed, document])
         target = self.room
         if random.random() < self.probability:
@@ -151,7 +147,7 @@ class _Chooser:
             yield total, self._division(taken, random)
 
     def _parts(self, lengths: list[int]) -> Iterator[int]:
-        """Yields the lengths of sentences; splits those longer than an example."""
+        """Yields sentence lengths; splits those longer than an example."""
         for length in lengths:
             while length > self.room:
                 yield self.room
@@ -179,15 +175,10 @@ def _pack_batch(
     chooser: _Chooser,
     tokenizer: Any,
 ) -> _Packed:
-    """Makes the examples of some documents. They contain all tokens of the text, so it only inserts special tokens.
+    """Makes examples from some documents. They contain all text tokens, so it only inserts special tokens.
 
-    Args:
-      values: concatenated ids of all sentences.
-      splits: sentence i has the ids `splits[i]:splits[i + 1]`.
-      sentences: number of sentences in each document.
-      number: number of the first document.
-      chooser: chooses the cuts.
-      tokenizer: tokenizer with the special tokens.
+    `values` are all sentences' ids: sentence i has `values[splits[i]:splits[i + 1]]`. `sentences` has each document's
+    number of sentences, and `number` is the first document's.
     """
     lengths = np.diff(splits).tolist()
     cuts: list[tuple[int, int]] = []
@@ -199,7 +190,7 @@ def _pack_batch(
     seconds = totals - firsts
     ends = np.cumsum(totals)
     is_pair = seconds > 0
-    # At equal places, the end of an example comes before the beginning of the next.
+    # At equal places, an example ends before the next one begins.
     places = np.concatenate([ends, ends - totals, (ends - seconds)[is_pair]])
     order = np.argsort(places, kind="stable")
     special = np.repeat(

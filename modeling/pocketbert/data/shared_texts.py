@@ -1,4 +1,4 @@
-"""Texts that several heads answer, with the labels of each head."""
+"""Texts that several heads answer, with each head's labels."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class SharedTexts:
     """Texts with labels for one or more of several heads.
 
     Attributes:
-      parts: by head, the texts that have labels for it, with these labels.
-      ids: unique names of all texts.
+      parts: head → texts with labels for it, and these labels.
+      ids: unique names for all texts.
       skipped_rows: number of unreadable rows skipped in the file.
-      rows: by head, the places of its texts among all texts, int64, ascending; None if each head has all of them.
+      rows: head → its texts' row numbers among all texts, int64, ascending; None if each head has all of them.
     """
 
     parts: Mapping[str, Examples | TaggedTexts]
@@ -62,12 +62,12 @@ class SharedTexts:
         return [by_row[row] for row in range(len(self.ids))]
 
     def rows_of(self, head: str) -> np.ndarray:
-        """Places of the texts that have labels for a head, int64, ascending."""
+        """Returns the rows with labels for a head, int64, ascending."""
         return np.arange(len(self.ids)) if self.rows is None else self.rows[head]
 
     @property
     def sources(self) -> list[str]:
-        """Paths or names of the tables."""
+        """Table paths or names."""
         return list(dict.fromkeys(part.source for part in self.parts.values()))
 
     @property
@@ -77,7 +77,7 @@ class SharedTexts:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the names of the heads, of their texts and labels, and of which texts these are."""
+        """SHA-256 over the heads' names, texts, labels and rows."""
         parts: list[list[Any]] = [[name, part.identity] for name, part in self.parts.items()]
         if self.rows is not None:
             parts += [[name, rows.tolist()] for name, rows in self.rows.items()]
@@ -110,14 +110,14 @@ class SharedTexts:
 
     @property
     def split_keys(self) -> list[str]:
-        """The texts; those with the same text stay in the same split."""
+        """The texts; equal ones stay in the same split."""
         return self.texts
 
     @property
     def classes(self) -> np.ndarray | None:
-        """The classes of the first head that has some, so that a dev split has the same fraction of each.
+        """The first classes that a head has, to stratify a dev split.
 
-        None if a head has labels for a part of the texts alone: see `strata`.
+        None if a head has labels for only some texts: see `strata`.
         """
         if self.rows is not None:
             return None
@@ -125,20 +125,20 @@ class SharedTexts:
 
     @property
     def label_sets(self) -> None:
-        """None: see `Examples.label_sets`; heads have labels of their own."""
+        """None: see `Examples.label_sets`; each head has its own labels."""
         return None
 
     @property
     def soft_labels(self) -> dict[str, Any] | None:
-        """A teacher's probabilities by head; None if a head has none."""
+        """Head → a teacher's probabilities; None if a head has none."""
         soft = {name: part.soft_labels for name, part in self.parts.items()}
         return None if any(values is None for values in soft.values()) else soft
 
     @property
     def strata(self) -> np.ndarray:
-        """What a dev split should have its share of, 0 or 1, int32 [N, columns].
+        """Columns to stratify a dev split, 0 or 1, int32 [N, columns].
 
-        The first columns say which texts have a label for each head. The others are its classes or labels.
+        The first columns say for each head whether a text has a label. The others are its classes or labels.
         """
         columns: list[list[np.ndarray]] = [[], []]
         for name, part in self.parts.items():
@@ -155,7 +155,7 @@ class SharedTexts:
 
     @property
     def answers(self) -> list[tuple[Any, ...]] | None:
-        """The labels of each text for all heads; None for a head without."""
+        """Each text's labels for all heads; None for a head without."""
         if not self.labelled:
             return None
         answers: list[list[Any]] = []
@@ -167,11 +167,11 @@ class SharedTexts:
         return [*zip(*answers, strict=True)]
 
     def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
-        """None: each head has labels of its own."""
+        """Empty: each head has its own labels."""
         return {}
 
     def select(self, indices: Any) -> SharedTexts:
-        """The texts at `indices`, in this order, without repetition."""
+        """Returns the texts at `indices`, in this order. Indices must not repeat."""
         chosen = [int(index) for index in indices]
         ids = [self.ids[index] for index in chosen]
         if self.rows is None:
@@ -184,11 +184,11 @@ class SharedTexts:
         return SharedTexts(parts, ids, rows=rows)
 
     def of_source(self, source: str) -> SharedTexts:
-        """The same texts, read from another place."""
+        """Returns the same texts with another source."""
         parts = {name: dataclasses.replace(part, source=source) for name, part in self.parts.items()}
         return dataclasses.replace(self, parts=parts)
 
     def first_texts(self, count: int) -> Examples:
-        """Up to `count` texts from the beginning, without labels."""
+        """Returns up to `count` texts from the beginning, without labels."""
         texts = self.texts[:count]
         return Examples(texts, None, None, list(self.ids[:count]), self.source)

@@ -1,10 +1,9 @@
 """Windows over questions and paragraphs, as in BERT's `run_squad.py`.
 
 Source: Devlin et al. 2019, section 4.2, and google-research/bert `run_squad.py`. A window is `[CLS] question [SEP] part
-of the paragraph [SEP]`, with segments 0 and 1. Departures: an answer is mapped to tokens by the tokenizer's offsets
-(BERT maps white-space words to tokens that match the text); a paragraph without tokens has one window (none in BERT),
-so that each question gets a prediction. RoBERTa and XLM-R have
-`<s> question </s></s> part of the paragraph </s>` with segment 0.
+of the paragraph [SEP]`, with segments 0 and 1. Departures: the tokenizer's offsets map an answer to tokens (BERT maps
+white-space words to tokens with the same text); a paragraph without tokens has one window (none in BERT), so each
+question gets a prediction. RoBERTa and XLM-R have `<s> question </s></s> part of the paragraph </s>` with segment 0.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from pocketbert.errors import raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.progress import bar
 
-# Of BERT; RoBERTa has one more.
+# BERT's; RoBERTa has one more.
 _SPECIAL_TOKENS = 3
-# All windows of a chunk are in memory, and long paragraphs have many.
+# A chunk's windows are all in memory, and long paragraphs have many.
 _CHARACTERS_A_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowOptions:
-    """Options of windows. The defaults are those of BERT's `run_squad.py`.
+    """Window options. The defaults are those in BERT's `run_squad.py`.
 
     Attributes:
       max_length: maximum window length for questions, including special tokens (default for a bundle: its longest
@@ -58,26 +57,26 @@ class WindowOptions:
         raise_if_any(problems, "windows")
 
     def question_room(self, special_tokens: int = _SPECIAL_TOKENS) -> int:
-        """Maximum question length: the paragraph gets a third of the window."""
+        """Returns the maximum question length: the paragraph gets a third of the window."""
         return min(self.max_question_tokens, self.max_length - special_tokens - self.max_length // 3)
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """W windows of some questions: T concatenated tokens, without padding.
+    """W question windows: T concatenated tokens, without padding.
 
     Attributes:
       word_ids: int32 [T].
       type_ids: int32 [T], 1 for the paragraph and its [SEP]; 0 everywhere for tokenizers with one segment.
       offsets: int64 [W+1]; window w has the tokens `offsets[w]:offsets[w + 1]`.
-      question_index: int64 [W], ascending index of the question.
-      context_start: int32 [W], position in the window of the first paragraph token.
-      char_starts: int32 [T], offset in the paragraph of a token's first code point; -1 outside the paragraph.
-      char_ends: int32 [T], offset after its last code point; -1 outside the paragraph.
-      most_context: bool [T], whether this window has the maximum context of a paragraph token: the most tokens on the
+      question_index: int64 [W], ascending question index.
+      context_start: int32 [W], the first paragraph token's position in the window.
+      char_starts: int32 [T], paragraph offset where a token starts, in code points; -1 outside the paragraph.
+      char_ends: int32 [T], paragraph offset after its end; -1 outside the paragraph.
+      most_context: bool [T], whether this window has a paragraph token's maximum context: the most tokens on the
         shorter side (BERT; the first window for ties). False outside the paragraph.
-      positions: int32 [W, 2], positions in the window of the first and last token of the first answer; (0, 0) if the
-        answer is not entirely inside, or there is none.
+      positions: int32 [W, 2], window positions of the first answer's first and last token; (0, 0) if the answer is not
+        entirely inside, or there is none.
     """
 
     word_ids: np.ndarray
@@ -95,12 +94,12 @@ class Windows:
 
 
 def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowOptions) -> Windows:
-    """Makes the windows of questions. It tokenizes each paragraph once.
+    """Makes windows for questions. It tokenizes each paragraph once.
 
     Args:
       questions: any number of questions, also none.
       tokenizer: a tokenizer. With `special_tokens_in_text="text"`, a literal `[SEP]` is ordinary text.
-      options: options of the windows.
+      options: window options.
     """
     frame = tokenizer.frame
     special = frame.num_special_tokens(pairs=True)
@@ -174,7 +173,7 @@ def stream_windows(
     Args:
       questions: for example a `QuestionFile`.
       tokenizer: see `make_windows`.
-      options: options of the windows.
+      options: window options.
       questions_a_chunk: maximum number of questions; long paragraphs reduce it.
       progress_total: number of questions for a progress bar on stderr; None for no bar.
     Yields:
@@ -214,16 +213,10 @@ def _most_context(
     length: np.ndarray,
     paragraph_length: np.ndarray,
 ) -> np.ndarray:
-    """Finds the window with the maximum context of each paragraph token.
+    """Returns bool [P], whether each paragraph token has its maximum context in its window.
 
-    Args:
-      question: [P], question of each paragraph token, in the order of the windows.
-      position: [P], position of the token in the paragraph.
-      left: [P], number of paragraph tokens before it in the window.
-      length: [P], number of paragraph tokens in the window.
-      paragraph_length: [questions].
-    Returns:
-      bool [P], whether the token has its maximum context in this window.
+    [P] are a token's `question`, `position` in the paragraph, number of paragraph tokens to the `left` of it in the
+    window, and number of paragraph tokens in the window (`length`). `paragraph_length` is [questions].
     """
     token = (np.cumsum(paragraph_length) - paragraph_length)[question] + position
     # BERT's floating-point sum; integers would resolve some ties differently.
@@ -246,7 +239,7 @@ def _positions(
     ends: np.ndarray,
     most_context: np.ndarray,
 ) -> np.ndarray:
-    """Positions [W, 2] of the first answer in each window; all but the first two arguments are [P]."""
+    """Returns the first answer's positions in each window, [W, 2]; all arguments but the first two are [P]."""
     given = [
         (question.starts[0], question.starts[0] + len(question.answers[0])) if question.answers else (0, 0)
         for question in questions

@@ -1,8 +1,8 @@
-"""Manifest of a folder with pretraining examples.
+"""Manifest for a folder with pretraining examples.
 
-A folder has `manifest.json`, the `vocab.txt` of the ids, and shards. A shard is a TFRecord file with an int32 array
-`[2, examples]` in a second file: tokens and bytes of each record, for random access. The dev split is the same kind of
-folder, called `dev`. The manifest has the size and SHA-256 of each file, and its own SHA-256. It does not depend on the
+A folder has `manifest.json`, the ids' `vocab.txt`, and shards. A shard is a TFRecord file with an int32 array `[2,
+examples]` in a second file: each record's tokens and bytes, for random access. The dev split is the same kind of
+folder, called `dev`. The manifest has each file's size and SHA-256, and its own SHA-256. It does not depend on the
 time, the place or the number of processes.
 """
 
@@ -36,12 +36,12 @@ REMEDY = "copy the folder again, or make it again with pocketbert pretrain-data"
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyFacts:
-    """Properties of a tokenizer that determine its ids.
+    """Tokenizer properties that determine its ids.
 
     Attributes:
       lowercase: whether it lower-cases.
       vocab_size: number of tokens.
-      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: special token ids.
     """
 
     lowercase: bool
@@ -54,7 +54,7 @@ class VocabularyFacts:
 
     @classmethod
     def of(cls, tokenizer: Any) -> VocabularyFacts:
-        """Reads the properties of a `WordPieceTokenizer`."""
+        """Reads a `WordPieceTokenizer`'s properties."""
         return cls(**{field.name: getattr(tokenizer, field.name) for field in dataclasses.fields(cls)})
 
 
@@ -66,20 +66,20 @@ class StoredVocabulary(VocabularyFacts):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The file, with default options, which masking does not read."""
+        """The file, with default options; masking does not read them."""
         return Vocabulary(path=self.vocab_path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Counts of a shard or a data set.
+    """Counts for a shard or a data set.
 
     Attributes:
       documents: documents with at least one token.
       sentences: sentences with at least one token in these documents.
       tokens: tokens in these sentences, each once, without special tokens.
       examples: number of examples.
-      random_next: examples whose second segment is from another document.
+      random_next: examples with a second segment from another document.
       example_tokens: tokens in all examples, including special tokens.
     """
 
@@ -98,7 +98,7 @@ class Counts:
         return Counts(**{name: value + getattr(other, name) for name, value in dataclasses.asdict(self).items()})
 
     def report(self, max_length: int) -> dict[str, float]:
-        """Returns the counts with shares and means; the padding share assumes examples padded to `max_length`."""
+        """Returns counts, shares and means; the padding share assumes examples padded to `max_length`."""
         return {
             **dataclasses.asdict(self),
             "random_next_share": round(self.random_next / self.examples, 4),
@@ -109,7 +109,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardEntry:
-    """The two files of a shard, and its counts."""
+    """A shard's two files, and its counts."""
 
     records: StoredFile
     sizes: StoredFile
@@ -121,11 +121,11 @@ class PretrainingManifest:
     """A folder's `manifest.json`.
 
     Attributes:
-      options: options of the examples.
-      tokenizer: tokenizer of the ids.
-      text: `sha256` of the text, and numbers of skipped documents and paragraphs.
+      options: example options.
+      tokenizer: tokenizer for the ids.
+      text: the text's `sha256`, and numbers of skipped documents and paragraphs.
       vocabulary: vocabulary file.
-      shards: shards in the order of the examples.
+      shards: shards in example order.
     """
 
     options: PretrainingOptions
@@ -145,7 +145,7 @@ class PretrainingManifest:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the manifest's content, which includes the SHA-256 of each file."""
+        """SHA-256 over the manifest's content, which includes each file's SHA-256."""
         content = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(f"{FORMAT} {VERSION} {content}".encode()).hexdigest()
 
@@ -196,5 +196,5 @@ def shard_entry(content: Any) -> ShardEntry:
 
 
 def stored_file(path: Path) -> StoredFile:
-    """Makes the entry of an existing file."""
+    """Makes an existing file's entry."""
     return StoredFile(name=path.name, size_bytes=path.stat().st_size, sha256=sha256(path))

@@ -2,12 +2,12 @@
 
 Source: Devlin et al. 2019, section 3.1, task 1 (https://arxiv.org/abs/1810.04805), and google-research/bert
 `create_pretraining_data.py`. In an example with n tokens, including special ones, round(0.15 n) tokens are selected, at
-least 1 and at most `max_predictions`, never [CLS] or [SEP]. 80 % of them become [MASK], 10 % a random token, and 10 %
-stay. With whole words, words are drawn in random order while all their tokens fit, with one replacement decision per
-word, as in tf-models-official (google-research's code decides per token).
+least 1 and at most `max_predictions`, never [CLS] or [SEP]. 80 % become [MASK], 10 % a random token, and 10 % stay.
+With whole words, words are drawn in random order while all their tokens fit, with one replacement decision per word, as
+in tf-models-official (google-research's code decides per token).
 
-Masks depend on (seed, epoch, example, position) only, not on the batch. A run that resumes, or shuffles differently,
-draws the same masks.
+Masks depend on (seed, epoch, example, position) only. A run that resumes, or shuffles differently, draws the same
+masks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER = 2.0
 
 
 class MaskingTokenizer(Protocol):
-    """The part of a tokenizer needed for masking."""
+    """Tokenizer properties needed for masking."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -41,19 +41,19 @@ class MaskingTokenizer(Protocol):
 
     @property
     def pad_token_id(self) -> int:
-        """Id of [PAD]."""
+        """[PAD] id."""
 
     @property
     def cls_token_id(self) -> int:
-        """Id of [CLS]."""
+        """[CLS] id."""
 
     @property
     def sep_token_id(self) -> int:
-        """Id of [SEP]."""
+        """[SEP] id."""
 
     @property
     def mask_token_id(self) -> int:
-        """Id of [MASK]."""
+        """[MASK] id."""
 
 
 # eq=False: `tf.function` hashes its arguments, and arrays have no hash.
@@ -63,10 +63,10 @@ class MaskingVocabulary:
 
     Attributes:
       size: number of tokens.
-      mask_token_id: id of [MASK].
-      special_ids: ids of tokens that are never selected: [CLS], [SEP] and [PAD].
-      continues: bool `[size]`, whether a token continues a word: `##ing` of WordPiece, or a token without a leading
-        space of the others, as in fairseq's whole-word masking.
+      mask_token_id: [MASK] id.
+      special_ids: ids that are never selected: [CLS], [SEP] and [PAD].
+      continues: bool `[size]`, whether a token continues a word: `##ing` in WordPiece, or else a token without a
+        leading space, as in fairseq's whole-word masking.
     """
 
     size: int
@@ -76,14 +76,14 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer: MaskingTokenizer) -> MaskingVocabulary:
-        """Reads the vocabulary of a tokenizer."""
+        """Reads a tokenizer's vocabulary."""
         special_ids = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
         tokens = tokenizer.vocabulary.tokens()
         if tokenizer.vocabulary.kind == "wordpiece":
             continues = np.array([token.startswith("##") for token in tokens])
         else:
             continues = np.array([not token.startswith(("\u0120", "\u2581")) for token in tokens])
-            # An added word includes the space before it, without a sign of it.
+            # An added word includes the space before it, but its text does not show the space.
             added = [token.id for token in tokenizer.vocabulary.added]
             continues[[*special_ids, tokenizer.mask_token_id, *added]] = False
         return cls(
@@ -103,8 +103,8 @@ class Masked(NamedTuple):
 
     Attributes:
       word_ids: int32 `[B, S]`, ids after masking.
-      positions: int32 `[B, P]`, ascending positions of selected tokens, padded with 0.
-      labels: int32 `[B, P]`, original ids of selected tokens, padded with `NO_LABEL`.
+      positions: int32 `[B, P]`, selected positions, ascending, padded with 0.
+      labels: int32 `[B, P]`, original ids at these positions, padded with `NO_LABEL`.
     """
 
     word_ids: tf.Tensor
@@ -130,11 +130,11 @@ def mask_batch(
       word_ids: int32 `[B, S]`.
       input_mask: int32 `[B, S]`, 1 = token.
       special: bool `[B, S]`, tokens that are never selected, from `MaskingVocabulary.special`.
-      examples: int `[B]`, numbers of the examples in their data set.
+      examples: int `[B]`, example numbers in the data set.
       seed: random seed, int32.
-      epoch: number of the epoch, from 0; each epoch has other masks.
-      max_length: maximum of S. Use a constant for a data set: it affects the random numbers.
-      vocabulary: vocabulary of the ids.
+      epoch: epoch number, from 0; each epoch has other masks.
+      max_length: maximum S. Use a constant for a data set: it affects the random numbers.
+      vocabulary: vocabulary for the ids.
       options: masking rates; None for BERT's.
     Returns:
       Masked ids, positions and labels, P = `options.max_predictions`.
@@ -188,14 +188,14 @@ def masked_dataset(
     options: MaskingOptions | None = None,
     predictions: bool = False,
 ) -> tf.data.Dataset:
-    """Makes the batches of `pocketbert.data.batches.dataset` with masked tokens.
+    """Makes the batches from `pocketbert.data.batches.dataset`, with masked tokens.
 
     Args:
       encoded: examples without labels.
-      plan: plan of this epoch, from `plan_batches`.
-      tokenizer: tokenizer of the examples.
+      plan: this epoch's plan, from `plan_batches`.
+      tokenizer: the examples' tokenizer.
       seed: random seed, not negative.
-      epoch: number of the epoch, from 0.
+      epoch: epoch number, from 0.
       start: first step; skipping steps costs nothing.
       options: masking rates; None for BERT's.
       predictions: False for inputs only (general distillation); True for inputs and labels (MLM).
@@ -236,7 +236,7 @@ class _Draws(NamedTuple):
 def _draws(
     seed: int | tf.Tensor, epoch: int | tf.Tensor, example: tf.Tensor, max_length: int, vocab_size: int
 ) -> _Draws:
-    """Random numbers of one example: priority and action in [0, 1), and an id, for each position."""
+    """Draws one example's random numbers: priority and action in [0, 1), and an id, for each position."""
     key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int32), tf.cast(epoch, tf.int32)]), example, alg="philox")
     uniform = tf.random.stateless_uniform([2, max_length], key, alg="philox")
     other_key = tf.random.fold_in(key, 1, alg="philox")
@@ -266,7 +266,7 @@ def _choose(
     rank = tf.argsort(order, axis=1, stable=True)
     if not options.whole_words:
         return selectable & (rank < wanted[:, tf.newaxis]), action
-    # Position of the first token in each token's word.
+    # Position where each token's word begins.
     word = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1, 0)
     first = tf.gather(_true_places_first(begins), word, batch_dims=1)
     rows, width = tf.range(tf.shape(first)[0]), tf.shape(first)[1]
@@ -280,13 +280,10 @@ def _choose(
 
 
 def _greedy(lengths: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """Selects words in order, and skips words with too many tokens.
+    """Selects words in order, and skips words with too many tokens. Returns bool `[B, S]`.
 
-    Args:
-      lengths: int32 `[B, S]`, number of tokens in each word; 0 for no word.
-      wanted: int32 `[B]`, maximum number of tokens.
-    Returns:
-      Bool `[B, S]`, whether a word is selected.
+    `lengths` has each word's number of tokens, int32 `[B, S]`, 0 for no word; `wanted` has the token limits, int32
+    `[B]`.
     """
 
     def step(state: tuple[tf.Tensor, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -304,7 +301,7 @@ def _true_places_first(values: tf.Tensor) -> tf.Tensor:
 
 
 def _positions(chosen: tf.Tensor, max_predictions: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns positions where `chosen` is true, int32 `[B, P]`, and which of them count, bool `[B, P]`."""
+    """Returns ascending positions where `chosen` is true, int32 `[B, P]`, and False for padding, bool `[B, P]`."""
     order = _true_places_first(chosen)
     count = tf.reduce_sum(tf.cast(chosen, tf.int32), axis=1)
     order = tf.pad(order, [[0, 0], [0, max_predictions]])[:, :max_predictions]

@@ -1,7 +1,7 @@
-"""Reader of pretraining examples, with random access.
+"""Reads pretraining examples with random access.
 
 Shards stay on disk and are mapped into memory, so each example is one small read. Keep data larger than your memory on
-a local disk. The reader itself needs 16 bytes of memory per example.
+a local disk. The reader itself needs 16 bytes per example.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class PretrainingData:
     Attributes:
       folder: folder with the examples.
       max_length: maximum sequence length.
-      pad_token_id: id of padding.
-      vocab_path: path of `vocab.txt` in the folder.
+      pad_token_id: padding id.
+      vocab_path: path to `vocab.txt` in the folder.
       lowercase: whether the tokenizer lower-cases.
-      identity: SHA-256 of the content.
-      masked: whether masks are baked in.
+      identity: content SHA-256.
+      masked: whether masks are static.
       lengths: int32 `[N]`, number of tokens in each example.
       manifest: the folder's manifest.
       dev: dev split for evaluation, or None.
@@ -65,7 +65,7 @@ class PretrainingData:
         self.masked = manifest.options.masking is not None
         sizes = [_sizes(folder, shard, self.max_length) for shard in manifest.shards]
         self.lengths: np.ndarray = np.concatenate([tokens for tokens, _ in sizes])
-        # End of each record in its shard, including the checksum.
+        # Each record's end in its shard, with the checksum.
         self._ends = np.concatenate(
             [np.cumsum(count + (_HEAD_BYTES + _TAIL_BYTES), dtype=np.int64) for _, count in sizes]
         )
@@ -80,9 +80,9 @@ class PretrainingData:
         """Opens a folder and a dev split.
 
         Args:
-          folder: output of `pocketbert pretrain-data`, or its `dev`.
+          folder: `pocketbert pretrain-data` output, or its `dev`.
           dev: folder with the dev split, or None.
-          verify: compare the SHA-256 of each file with the manifest.
+          verify: compare each file's SHA-256 with the manifest.
         Raises:
           UserError: the folder is missing, unfinished, damaged (the error lists all damaged files) or has another
             version.
@@ -96,12 +96,12 @@ class PretrainingData:
         return len(self.lengths)
 
     def plan(self, *, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-        """Plans the steps of an epoch; a step has examples with similar lengths.
+        """Plans one epoch's steps; a step has examples with similar lengths.
 
         Args:
           batch_size: examples per step. Left-over examples are dropped, different ones in each epoch.
           seed: random seed, not negative.
-          epoch: number of the epoch, from 0.
+          epoch: epoch number, from 0.
         Returns:
           int64 arrays with `batch_size` indices, see `pocketbert.data.batches.plan_batches`.
         Raises:
@@ -124,16 +124,16 @@ class PretrainingData:
         start: int = 0,
         masking: MaskingOptions | None = None,
     ) -> tf.data.Dataset:
-        """Makes batches. A batch depends on its row in the plan, the seed and the epoch only.
+        """Makes batches. A batch depends only on its row in the plan, the seed and the epoch.
 
         Args:
           plan: rows from `self.plan`, or parts of them.
-          seed: random seed of the masks; int32, not negative.
-          epoch: number of the epoch, from 0.
+          seed: random seed for the masks; int32, not negative.
+          epoch: epoch number, from 0.
           start: first step; skipping steps costs nothing.
-          masking: masking rates; None for BERT's 15 % at any length. They do not affect baked-in masks.
+          masking: masking rates; None for BERT's 15 % at any length. They do not affect static masks.
         Returns:
-          Dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` `[B, S]`; `masked_lm_positions` and
+          Dicts with int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` `[B, S]`; `masked_lm_positions` and
           `masked_lm_labels` `[B, P]`, padded with 0 and -1; `next_sentence_labels` `[B]`, 0 if the second segment
           follows the first, else 1. S is a multiple of 8 or `max_length`; P is `masking.max_predictions`.
         """
@@ -173,7 +173,7 @@ class PretrainingData:
         return index_rows(plan, start).map(batch, num_parallel_calls=2, deterministic=True).prefetch(4)
 
     def _check_records(self, decode: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> None:
-        """Decodes the first record of each shard: a foreign file may have correct checksums of its own."""
+        """Decodes each shard's first record: a foreign file may have correct checksums of its own."""
         import tensorflow as tf
 
         examples = self._firsts[:-1][np.diff(self._firsts) > 0]
@@ -201,7 +201,7 @@ class PretrainingData:
 
 
 def _sizes(folder: Path, shard: ShardEntry, max_length: int) -> np.ndarray:
-    """Reads the number of tokens and the record size in bytes of each example, int32 `[2, examples]`."""
+    """Reads each example's number of tokens and record size in bytes, int32 `[2, examples]`."""
     counts = read_int32(folder / shard.sizes.name, (2, shard.counts.examples), REMEDY)
     tokens, sizes = counts
     total = int(sizes.sum(dtype=np.int64)) + (_HEAD_BYTES + _TAIL_BYTES) * len(sizes)

@@ -1,7 +1,7 @@
-"""Makes a folder of pretraining data from text, in this process, in several, or in an Apache Beam pipeline.
+"""Makes a pretraining data folder from text, in this process, in several, or in an Apache Beam pipeline.
 
-Complete shards are kept in `OUTPUT.unfinished`, so that a killed run resumes and gives the same bytes. The output
-appears once it is complete. The content of a shard depends on the text, the options and the number of shards only.
+Complete shards are kept in `OUTPUT.unfinished`, so a killed run resumes and gives the same bytes. The output appears
+once it is complete. A shard's content depends only on the text, the options and the number of shards.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from pocketbert.work_list import WorkList
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
-# Suffix of the folder of an unfinished run.
+# Folder suffix for an unfinished run.
 UNFINISHED = "unfinished"
 _KIND, _UNFINISHED_KIND = "folder of pretraining data", "folder of unfinished pretraining data"
-# The tokens of a shard are in memory while it is made, about as many bytes as its text. A file is read once for each of
-# its shards, which takes a fifth of the time for a shard with this size.
+# A shard's tokens are in memory while it is made, about as many bytes as its text. A file is read once per shard, which
+# takes a fifth of the time for this size.
 TEXT_BYTES_A_SHARD = 64 * 2**20
 _OPTIONS_FILE = "run.json"
 _FOLDERS = (DATA_FOLDER, FINISHED_FOLDER)
@@ -81,9 +81,9 @@ class PretrainingResult:
       files: number of text files.
       documents_left_out: skipped documents, without text or tokens.
       paragraphs_left_out: skipped paragraphs, without words.
-      train: counts of the output folder.
-      dev: counts of the dev split, or None.
-      seconds: duration of this call.
+      train: output folder counts.
+      dev: dev split counts, or None.
+      seconds: this call's duration.
       tokens_per_second: text tokens per second for the shards made by this call; None if it made none.
     """
 
@@ -110,7 +110,7 @@ def write_pretraining_data(
     writer: ShardWriter | None = None,
     overwrite: bool = False,
 ) -> PretrainingResult:
-    """Makes a folder of pretraining data.
+    """Makes a pretraining data folder.
 
     After an interruption, call it again with the same arguments to resume; the result has the same bytes.
 
@@ -118,15 +118,15 @@ def write_pretraining_data(
       text: a file or folder, see `pocketbert.data.readers.text.read_documents`.
       tokenizer: the tokenizer.
       output: output folder.
-      options: options of the examples.
-      format: format of the text; None detects it for each file.
-      shards: number of output files, which affects the result; 0 for one per `TEXT_BYTES_A_SHARD` of text.
+      options: example options.
+      format: text format; None detects it for each file.
+      shards: number of output files, which affects the result; 0 for one per `TEXT_BYTES_A_SHARD` bytes of text.
       workers: number of processes, which does not affect the result; 0 for one per processor.
       writer: makes the shards instead, for example `pocketbert.data.pretraining.beam.beam_writer(…)`.
       overwrite: replace an existing folder once the new one is complete, and delete an unfinished run with other
         options.
     Raises:
-      UserError: the text cannot be read or is too short, the output exists, or it has shards of another run.
+      UserError: the text is unreadable or too short, the output exists, or it has another run's shards.
     """
     if format is not None and format not in get_args(TextFormat):
         raise UserError(f"the text format must be one of {', '.join(get_args(TextFormat))}; received {format!r}")
@@ -188,7 +188,7 @@ def write_pretraining_data(
 
 
 def _is_placed(job: ShardJob, recorded: Mapping[str, Any], output: Path) -> bool:
-    """Whether the output matches the finished shards."""
+    """Returns whether the output matches the finished shards."""
     try:
         finished = [FinishedShard.read(job.finished_file(shard)) for shard in range(len(job.shards))]
         return bool(read_manifest(output).identity == _manifests(job, finished, recorded)[0].identity)
@@ -202,7 +202,7 @@ def _report(folder: Path) -> dict[str, float]:
 
 
 def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any]:
-    """Everything that affects the output, as JSON values; the path of the text does not."""
+    """Returns everything that affects the output, as JSON values; the text's path does not."""
     names = [str(file.relative_to(root)) if file != root else "" for file in files]
     lines = "".join(f"{sha256(file)} {name}\n" for name, file in zip(names, files, strict=True))
     return {
@@ -217,7 +217,7 @@ def _recorded(job: ShardJob, root: Path, files: Sequence[Path]) -> dict[str, Any
 
 
 def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Prepares the folder: empty, or with shards of the same run."""
+    """Prepares the folder: empty, or with the same run's shards."""
     file = folder / _OPTIONS_FILE
     if file.exists():
         earlier = _read_options(file)
@@ -232,20 +232,20 @@ def _take(folder: Path, recorded: Mapping[str, Any], *, overwrite: bool) -> None
     else:
         _clear(folder)
     (folder / FINISHED_FOLDER).mkdir(exist_ok=True)
-    # Remove temporary files of killed processes.
+    # Remove killed processes' temporary files.
     for aside in (*(folder / DATA_FOLDER).rglob(".*"), *(folder / FINISHED_FOLDER).glob(".*"), *folder.glob(".run*")):
         aside.unlink()
     write_json(file, recorded)
 
 
 def _clear(folder: Path) -> None:
-    """Removes everything but the marker; the record of the options goes first."""
+    """Removes everything but the marker, the options first."""
     for name in (_OPTIONS_FILE, *_FOLDERS):
         remove(folder / name)
 
 
 def _read_options(file: Path) -> dict[str, Any]:
-    """Reads the options of an earlier run; empty for a damaged file, so that they differ from all options."""
+    """Reads an earlier run's options; empty for a damaged file, so that they differ from all options."""
     try:
         content = parse_json(file.read_bytes(), file)
     except UserError:
@@ -256,7 +256,7 @@ def _read_options(file: Path) -> dict[str, Any]:
 def _manifests(
     job: ShardJob, finished: Sequence[FinishedShard], recorded: Mapping[str, Any]
 ) -> list[PretrainingManifest]:
-    """Manifests of the folder and of its dev split, if there is one."""
+    """Returns the manifests for the folder and its dev split, if there is one."""
     text = {
         "sha256": recorded["text_sha256"],
         "documents_left_out": sum(shard.left_out_documents for shard in finished),
@@ -303,8 +303,8 @@ def _processes(workers: int) -> ShardWriter:
                     write_shard(job, shard)
                     progress.update()
                 return
-            # Spawn: a fork of a process with TensorFlow may hang. There is one process per processor, so more threads
-            # would slow each other down.
+            # Spawn: a forked process with TensorFlow may hang. With one process per processor, more threads would slow
+            # each other down.
             context = multiprocessing.get_context("spawn")
             pool = ProcessPoolExecutor(count, context, initializer=begin_worker, initargs=(Parent.here(), 1))
             try:

@@ -1,8 +1,8 @@
-"""Tags of words that mark spans: IOB1, IOB2 and BIOES.
+"""Word tags that mark spans: IOB1, IOB2 and BIOES.
 
-A tag is `O` or a prefix and a type, such as `B-LOC`. IOB1 (Ramshaw and Marcus 1995) has I- for each word of a span, and
-B- only for the first word of a span that follows another one of its type. IOB2 has B- for the first word of each span.
-BIOES also has E- for the last word and S- for a span of one word.
+A tag is `O` or a prefix and a type, such as `B-LOC`. IOB1 (Ramshaw and Marcus 1995) has I- for each word in a span; B-
+only starts a span right after another one with the same type. IOB2 has B- for each span's first word. BIOES also has E-
+for the last word and S- for a single word.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _PREFIXES = "BIES"
 
 
 class WordSpan(NamedTuple):
-    """A span of words.
+    """A word span.
 
     Attributes:
       first: index of the first word.
       last: index of the last word.
-      label: type of the span.
+      label: span type.
     """
 
     first: int
@@ -37,34 +37,34 @@ class _Violation(NamedTuple):
 
 
 def is_tag(text: str) -> bool:
-    """Whether a text is `O`, or a prefix and a type."""
+    """Returns whether a text is `O`, or a prefix and a type."""
     return text == OUTSIDE or (text[:1] in _PREFIXES and text[1:2] == "-" and len(text) > 2)
 
 
 def type_of(tag: str) -> str:
-    """The type of a tag; empty for `O`."""
+    """Returns a tag's type; empty for `O`."""
     return "" if tag == OUTSIDE else tag[2:]
 
 
 def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
-    """The IOB2 tags of some types, in the order of a new model's logits."""
+    """Returns the types' IOB2 tags in a new model's logit order."""
     return OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in "BI")
 
 
 def types_of_tags(labels: Sequence[str]) -> list[str]:
-    """Types of the spans of a model's labels, in the order of the labels."""
+    """Returns the span types in a model's labels, in label order."""
     return list(dict.fromkeys(type_of(prefixed(label)) for label in labels if label != OUTSIDE))
 
 
 def prefixed(label: str) -> str:
-    """A model's label as a tag; labels without a prefix, such as `LOC`, are read as `I-LOC`."""
+    """Returns a model's label as a tag, with I- if it has no prefix, such as `LOC`."""
     return label if is_tag(label) else f"I-{label}"
 
 
 def spans_of(tags: Sequence[str]) -> list[WordSpan]:
-    """The spans of a sentence's tags, by the rules of conlleval (as seqeval implements them).
+    """Decodes a sentence's tags by conlleval's rules (as seqeval implements them).
 
-    They decode IOB1, IOB2 and BIOES, and give every other sequence a meaning: a type that changes starts a span.
+    They decode IOB1, IOB2 and BIOES, and give every other sequence a meaning: a changed type starts a span.
     """
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -72,7 +72,7 @@ def spans_of(tags: Sequence[str]) -> list[WordSpan]:
 
 
 def iob2(spans: Sequence[WordSpan], count: int) -> list[str]:
-    """The IOB2 tags of `count` words with these spans, which do not overlap."""
+    """Returns IOB2 tags for `count` words with these spans, which do not overlap."""
     tags = [OUTSIDE] * count
     for first, last, label in spans:
         tags[first : last + 1] = [f"B-{label}", *[f"I-{label}"] * (last - first)]
@@ -80,7 +80,7 @@ def iob2(spans: Sequence[WordSpan], count: int) -> list[str]:
 
 
 class SchemeCheck:
-    """Finds the schemes that allow all sentences of a file."""
+    """Finds the schemes that allow all sentences in a file."""
 
     def __init__(self, source: object) -> None:
         self._source = source
@@ -96,7 +96,7 @@ class SchemeCheck:
             before = tag or OUTSIDE
 
     def raise_if_none(self) -> None:
-        """Raises a `UserError` with the line that the last scheme forbids, unless a scheme allows all sentences."""
+        """Raises a `UserError`, with the line that the last scheme forbids, unless a scheme allows all sentences."""
         if len(self._violations) < len(SCHEMES):
             return
         last = max(violation.line for violation in self._violations.values())
@@ -111,7 +111,7 @@ class SchemeCheck:
 
 
 def _follows(scheme: str, before: str, tag: str) -> bool:
-    """Whether a scheme allows `tag` after `before`; `O` stands for both ends of a sentence."""
+    """Returns whether a scheme allows `tag` after `before`; `O` stands for both sentence ends."""
     inside = before[:1] in ("B", "I")
     same_type = before != OUTSIDE and tag != OUTSIDE and type_of(before) == type_of(tag)
     if scheme == "BIOES":

@@ -1,6 +1,6 @@
-"""Stream of paragraphs with questions from a JSON file of any size.
+"""Streams paragraphs with questions from a JSON file of any size.
 
-A file has one of four layouts, detected from the place of the first "question":
+A file has one of four layouts, detected from the first "question":
 
 - `{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}`: SQuAD;
 - one object per line with "question" and "context", or a list of such objects: Hugging Face's `datasets`;
@@ -32,19 +32,19 @@ _BIT, _OPENING, _CLOSING = 0x20, ord("{"), ord("}")
 
 _SQUAD = "data.item.paragraphs.item"
 _QUESTION = f"{_SQUAD}.qas.item"
-# Prefixes of objects with a question and its paragraph.
+# Prefixes for objects with a question and its paragraph.
 _ROWS = ("", "item", "data.item")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Place of the paragraphs in a file.
+    """A file's layout.
 
     Attributes:
-      prefix: prefix of a paragraph for ijson.
+      prefix: paragraph prefix for ijson.
       articles: number of entries in "data".
       without_paragraphs: number of entries with no "paragraphs" or an empty list.
-      wrong_articles: numbers, from 1, of entries that are not objects or whose "paragraphs" are not a list.
+      wrong_articles: entries, numbered from 1, that are not objects, or have "paragraphs" that are not a list.
     """
 
     prefix: str
@@ -70,9 +70,8 @@ class BoundedJson:
     Args:
       stream: the bytes.
       checked: whether the content was checked before; then it is only hashed.
-
     Attributes:
-      digest: SHA-256 object of the content so far.
+      digest: SHA-256 object for the content so far.
     """
 
     def __init__(self, stream: BinaryIO, *, checked: bool = False) -> None:
@@ -80,7 +79,7 @@ class BoundedJson:
         self._stream, self._checked = stream, checked
         self._at_start, self._in_string = True, False
         self._depth = 0
-        # The end of the previous bytes: whether backslashes are odd, and a possible beginning of a number.
+        # The previous bytes' end: whether backslashes are odd, and perhaps the beginning of a number.
         self._escaping, self._tail = 0, b""
 
     def read(self, size: int = -1) -> bytes:
@@ -123,7 +122,7 @@ class BoundedJson:
         self._in_string ^= len(quotes) % 2 == 1
 
     def _quotes(self, content: bytes) -> np.ndarray:
-        """Positions of quotes that begin or end a string."""
+        """Returns the positions where quotes begin or end a string."""
         values = np.frombuffer(content, np.uint8)
         quotes = np.flatnonzero(values == ord('"'))
         is_quote = np.ones(len(quotes), bool)
@@ -133,7 +132,7 @@ class BoundedJson:
         return quotes[is_quote]
 
     def _backslashes(self, content: bytes, end: int) -> int:
-        """Number of backslashes before a position."""
+        """Counts the backslashes before a position."""
         start = end
         while start and content[start - 1] == ord("\\"):
             start -= 1
@@ -162,7 +161,7 @@ def opened(path: Path, *, checked: bool = False) -> Iterator[BoundedJson]:
 
 
 def find_layout(stream: BoundedJson) -> Layout:
-    """Reads a file to find the place of its paragraphs; SQuAD's if there are none."""
+    """Finds a file's layout; SQuAD's without any question."""
     layout: str | None = None
     articles, without, wrong, values = 0, 0, [], 0
     paragraphs = "none"
@@ -190,7 +189,7 @@ def find_layout(stream: BoundedJson) -> Layout:
 
 
 def paragraphs(stream: BoundedJson, layout: Layout) -> Iterator[Any]:
-    """Yields the paragraphs of a file; a row is a paragraph with one question."""
+    """Yields a file's paragraphs; a row is a paragraph with one question."""
     items = ijson.items(stream, layout.prefix, use_float=True, multiple_values=True)
     for item in items:
         yield {"context": item.get("context"), "qas": [item]} if layout.in_rows and isinstance(item, dict) else item

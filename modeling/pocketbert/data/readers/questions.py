@@ -5,8 +5,7 @@
 files. `answers` and `is_impossible` are optional. Other keys, such as `plausible_answers`, are ignored.
 
 Hugging Face's `"answers": {"text": […], "answer_start": […]}` works too, and so do its rows, one object per line with
-its own `context`. Empty lists mean that there is no answer, unless the whole file has no answers. Offsets count code
-points.
+its own `context`. Empty lists mean "no answer", unless the whole file has no answers. Offsets count code points.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 
 _FORMAT = '{"data": [{"paragraphs": [{"context": "…", "qas": [{"id": "…", "question": "…", "answers": […]}]}]}]}'
-# Labels of a question; _EMPTY is Hugging Face's pair of empty lists.
+# Question labels; _EMPTY is Hugging Face's pair of empty lists.
 _UNLABELLED, _ANSWERED, _IMPOSSIBLE, _EMPTY = range(4)
 
 
@@ -41,10 +40,10 @@ class Question:
 
     Attributes:
       id: id in the file.
-      question: text of the question.
+      question: question text.
       context: the paragraph.
-      answers: correct answers, spans of `context`; empty if there are none or they are unknown.
-      starts: offset in `context` of the first code point of each answer.
+      answers: correct answers, spans in `context`; empty if there are none or they are unknown.
+      starts: each answer's offset in `context`, in code points.
       impossible: whether the file marks the question as unanswerable (SQuAD 2.0).
     """
 
@@ -57,7 +56,7 @@ class Question:
 
 
 class QuestionFile:
-    """A file of questions. The constructor checks it; each iteration reads it again, one paragraph at a time.
+    """A question file. The constructor checks it; each iteration reads it again, one paragraph at a time.
 
     Only labels stay in memory, so do not change the file. An answer without text counts as unknown (in TyDi QA's files
     without dev answers). Ids may repeat (TyDi QA's training ids do): call `check_ids` before you use them as keys.
@@ -69,13 +68,13 @@ class QuestionFile:
 
     Attributes:
       path: path as passed.
-      sha256: SHA-256 of the file.
+      sha256: file SHA-256.
       skipped_rows: number of skipped questions.
 
     Raises:
-      UserError: the file is missing, is not JSON in SQuAD's format, or has an empty question or an answer that is not
-        at its offset. One error lists the first problems with paragraph, question and remedy. Iterations raise it if
-        the file was removed or changed.
+      UserError: the file is missing, is not JSON in SQuAD's format, or has an empty question or an answer not at its
+        offset. One error lists the first problems with paragraph, question and remedy. Iterations raise it if the file
+        was removed or changed.
     """
 
     unit: ClassVar[str] = "questions"
@@ -129,12 +128,12 @@ class QuestionFile:
 
     @property
     def source(self) -> str:
-        """Name of the file in messages and records."""
+        """File name in messages and records."""
         return str(self.path)
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the file and, after `select`, of the selection."""
+        """SHA-256 over the file and, after `select`, the selection."""
         if self._chosen is None:
             return self.sha256
         return hashlib.sha256(self.sha256.encode() + self._chosen.tobytes()).hexdigest()
@@ -170,7 +169,7 @@ class QuestionFile:
         return (question.context for question in self)
 
     def first_texts(self, count: int) -> Examples:
-        """Up to `count` questions with their paragraphs, as unlabelled pairs."""
+        """Returns up to `count` questions with their paragraphs, as unlabelled pairs."""
         taken = [*itertools.islice(self, count)]
         texts, pairs = [question.question for question in taken], [question.context for question in taken]
         return Examples(texts, pairs, None, [str(index) for index in range(len(taken))], self.source)
@@ -204,7 +203,7 @@ class QuestionFile:
             ) from error
 
     def select(self, indices: Iterable[int] | np.ndarray) -> QuestionFile:
-        """Selects the questions at `indices`, in the order of the file, without repetition.
+        """Selects the questions at `indices`, in file order, without repetition.
 
         Raises:
           ValueError: an index is negative or not below `count`.
@@ -218,7 +217,7 @@ class QuestionFile:
         return view
 
     def check_ids(self) -> None:
-        """Checks that ids are unique, which reads the file once.
+        """Reads the file once to check that ids are unique.
 
         Raises:
           UserError: an id is repeated.
@@ -265,7 +264,7 @@ class _QuestionProblems:
             raise UserError(f"{path}: {self._listed()}")
 
     def left_out(self, layout: Layout) -> str:
-        """Skipped items with their numbers, on one line; empty if there are none."""
+        """Lists skipped items with their numbers; empty if there are none."""
         kinds = {
             "articles without paragraphs": 0 if layout.in_rows else layout.without_paragraphs,
             f"paragraphs without text ({self.skipped} questions)": self.empty_paragraphs,
@@ -292,7 +291,7 @@ def _at(questions: Iterator[Question], indices: np.ndarray) -> Iterator[Question
 def _questions(
     paragraph: Any, where: str, problems: _QuestionProblems, *, are_good: bool = False
 ) -> Iterator[tuple[Question, int]]:
-    """Yields the readable questions of a paragraph with their labels; `are_good` skips the checks."""
+    """Yields a paragraph's readable questions with their labels; `are_good` skips the checks."""
     if not isinstance(paragraph, dict):
         problems.add(f'{where}: a paragraph must be an object with "context" and "qas"; received {shown(paragraph)}')
         return
@@ -341,7 +340,7 @@ def _label(entry: dict[str, Any], question: Question) -> int:
 
 
 def _checked_answers(entry: Any, context: str, where: str, add: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Returns the answers of a question, and adds its problems."""
+    """Returns a question's answers, and adds its problems."""
     if not isinstance(entry, dict):
         add(f'{where}: a question must be an object with "id" and "question"; received {shown(entry)}')
         return []

@@ -1,4 +1,4 @@
-"""Soft labels: probabilities of any teacher, in the columns of a table or as `probabilities` in a JSONL file."""
+"""Soft labels: any teacher's probabilities, in table columns or as `probabilities` in a JSONL file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
-# The member of a JSONL row with an object from label to probability, as `predict` writes it.
+# JSONL member with an object from label to probability, as `predict` writes it.
 PROBABILITIES = "probabilities"
 # Probabilities may be rounded. Below the second bound they are not, and keep their bits.
 _TOLERANCE, _ROUNDED = 1e-3, 1e-12
@@ -27,7 +27,7 @@ _HALF = 0.5
 
 
 def soft_label_names(source: Any, columns: Sequence[str], separator: str) -> tuple[str, ...]:
-    """Names of the labels: the columns, or the members of the first object.
+    """Returns the label names: the columns, or the first object's members.
 
     Raises:
       UserError: there is no object.
@@ -47,7 +47,7 @@ class SoftReader:
     Args:
       read: `read_table` with its options.
       columns: a column for each label, or `probabilities` alone.
-      independent: whether each label has a probability of its own.
+      independent: whether each label has its own probability.
     """
 
     def __init__(self, read: functools.partial[Any], columns: Sequence[str], *, independent: bool) -> None:
@@ -81,16 +81,15 @@ class SoftReader:
 def with_soft_labels(
     examples: Examples, labels: Sequence[str], source: Any, columns: Sequence[str], *, independent: bool, separator: str
 ) -> Examples:
-    """The examples with their probabilities, and with the most likely labels if they have none.
+    """Adds probabilities to the examples, and the most likely labels if they have none.
 
     Args:
-      examples: rows of the table; their ids are its line or row numbers.
-      labels: the labels, in the order of the columns or, with `probabilities`, of the logits.
+      examples: table rows; their ids are line or row numbers.
+      labels: labels in column order or, with `probabilities`, in logit order.
       source: the table.
       columns: a column for each label, or `probabilities` alone.
-      independent: whether each label has a probability of its own, instead of a sum of 1.
-      separator: column separator of a `.csv` file.
-
+      independent: whether each label has its own probability, instead of a sum of 1.
+      separator: column separator in a `.csv` file.
     Raises:
       UserError: lists all rows that are not probabilities.
     """
@@ -124,7 +123,7 @@ def with_soft_labels(
 
 
 def normalized(rows: np.ndarray) -> np.ndarray:
-    """Rows [N, C] divided by their sums; those of 0, and those with the sum 1 but for rounding, are not changed."""
+    """Divides rows [N, C] by their sums, unless the sum is 0, or 1 but for rounding."""
     sums = rows.sum(axis=1, keepdims=True)
     return np.asarray(rows / np.where((np.abs(sums - 1) > _ROUNDED) & (sums > 0), sums, 1.0))
 
@@ -139,13 +138,13 @@ def check_soft_labels(train: Any, columns: Sequence[str]) -> None:
 
 
 def soft_logits(probabilities: Any, *, independent: bool) -> Any:
-    """Logits of probabilities, float32 [B, C]: softmax(logits / t) is p^(1/t), renormalized, for every temperature t.
+    """Returns logits, float32 [B, C]: softmax(logits / t) is p^(1/t), renormalized, for every temperature t.
 
-    Probabilities of 0 and 1 have infinite logits, whose softmax or sigmoid is exact.
+    Probabilities 0 and 1 have infinite logits with an exact softmax or sigmoid.
 
     Args:
       probabilities: [B, C]. In float32, those near 1 would have only a few different logits.
-      independent: whether each label has a probability of its own, instead of a sum of 1.
+      independent: whether each label has its own probability, instead of a sum of 1.
     """
     import tensorflow as tf
 
@@ -155,7 +154,7 @@ def soft_logits(probabilities: Any, *, independent: bool) -> Any:
 
 
 def row_cells(source: Any, column: str, separator: str) -> dict[str, str]:
-    """Row number → cell of a column."""
+    """Returns a column: row number → cell."""
     if isinstance(source, str | os.PathLike):
         return column_values(source, column, separator)
     rows = object_rows(source, column, None)
@@ -163,11 +162,7 @@ def row_cells(source: Any, column: str, separator: str) -> dict[str, str]:
 
 
 def _number(text: str) -> float:
-    """The number in a cell.
-
-    Raises:
-      ValueError: it has none.
-    """
+    """Reads a cell's number. Raises `ValueError` without one."""
     try:
         return parse_score(text)
     except ValueError as error:
@@ -175,11 +170,7 @@ def _number(text: str) -> float:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The object in a cell.
-
-    Raises:
-      ValueError: it has none.
-    """
+    """Reads a cell's object. Raises `ValueError` without one."""
     try:
         return json_object(text)
     except ValueError as error:
@@ -189,11 +180,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def checked_probabilities(values: Sequence[Any], *, independent: bool) -> list[float]:
-    """The values as probabilities.
-
-    Raises:
-      ValueError: they are none.
-    """
+    """Returns values as probabilities. Raises `ValueError` if they are none."""
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < len(values):
         raise ValueError(f"probabilities must be numbers; received {listed(values)}")
@@ -210,7 +197,7 @@ def checked_probabilities(values: Sequence[Any], *, independent: bool) -> list[f
 
 
 def check_kind(kind: str, columns: Sequence[str], kinds: Sequence[str]) -> None:
-    """Raises a `UserError` for kinds of tasks without probabilities."""
+    """Raises a `UserError` for task kinds without probabilities."""
     if kind not in kinds:
         raise UserError(
             f"soft labels are for {' and '.join(kinds)}; received {listed(columns)} for {kind}; leave out "

@@ -1,4 +1,4 @@
-"""Your labelled text as examples: a CSV, TSV or JSONL file with named columns, or an object in memory.
+"""Labelled text as examples: a CSV, TSV or JSONL file with named columns, or an object in memory.
 
 .csv    RFC 4180: a header, commas (or another separator), double quotes around cells that need them.
 .tsv    a header, tabs; quotes are ordinary characters, as in GLUE's files.
@@ -34,7 +34,7 @@ from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 
-# Form of the labels in a file: a class, any number of labels, or a score. Several kinds of task may share a form.
+# Label form in a file: a class, any number of labels, or a score. Several task kinds may share a form.
 LabelForm = Literal["classification", "multi_label", "regression"]
 LABEL_SEPARATOR = "|"
 # Unless the caller names another one.
@@ -43,10 +43,10 @@ SUFFIXES = (".csv", ".tsv", ".jsonl")
 _TAB = "tab"
 _MOST_CELL_CHARACTERS = 2**31 - 1
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
-# Extension → function of pandas that reads it.
+# Extension → pandas function that reads it.
 _BINARY_TABLES = {".parquet": "read_parquet", ".feather": "read_feather", ".arrow": "read_feather"}
 _DATA_SET_FILES = ("dataset_info.json", "dataset_dict.json", "state.json")
-# Other column separators of a .csv file → the value of --separator.
+# Other column separators in a .csv file → value for --separator.
 _OTHER_SEPARATORS = {";": ";", "\t": _TAB, "|": "|"}
 
 
@@ -64,33 +64,32 @@ def read_table(
     skip_bad_rows: bool = False,
     without: Collection[str] = (),
 ) -> tuple[Examples, tuple[str, ...]]:
-    """Reads a table of sentences or pairs, with or without labels.
+    """Reads a table with sentences or pairs, with or without labels.
 
     Args:
       source: path of a `.csv`, `.tsv` or `.jsonl` file in UTF-8, or an object (`table_objects.object_rows`).
-      text_column: column of the sentence, or of the first sentence of a pair.
-      pair_column: column of the second sentence, or None.
-      label_column: column of the label, or None for unlabelled text. Several columns are a label each, with 0 or 1
+      text_column: column with the sentence, or the first sentence in a pair.
+      pair_column: column with the second sentence, or None.
+      label_column: column with the label, or None for unlabelled text. Several columns are a label each, with 0 or 1
         (`multi_label`).
-      labels: labels in the order of the logits. A cell has a label or, unless labels are whole numbers themselves, its
-        index; for `multi_label` also a vector of 0 and 1. None takes the labels in the file: in numeric order if all
-        are whole numbers, else in alphabetical order.
-      numbered: whether cells may have indices or vectors. Pass False if the order of `labels` was not chosen for this
-        file.
-      kind: form of the labels.
-      label_separator: separator of the labels in a cell (`multi_label`); an empty cell has no labels. A .jsonl file or
+      labels: labels in logit order. A cell has a label or, unless labels are whole numbers themselves, its index; for
+        `multi_label` also a vector of 0 and 1. None takes the labels in the file: in numeric order if all are whole
+        numbers, else in alphabetical order.
+      numbered: whether cells may have indices or vectors. Pass False if `labels` has an order not chosen for this file.
+      kind: label form.
+      label_separator: separator between labels in a cell (`multi_label`); an empty cell has no labels. A .jsonl file or
         an object may also have lists.
-      separator: column separator of a `.csv` file: one character, or `tab`.
+      separator: column separator in a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text or label, with a wrong number of columns, or with an unreadable label or
         score, and log their number.
-      without: ids of rows to leave out.
+      without: row ids to leave out.
     Returns:
-      Examples, and labels in the order of the logits (empty for regression and unlabelled text). The ids are line
-      numbers from 1, or row numbers from 0 for an object.
+      Examples, and labels in logit order (empty for regression and unlabelled text). The ids are line numbers from 1,
+      or row numbers from 0 for an object.
     Raises:
       UserError: no such file, another extension, text that is not UTF-8, a missing column, an empty text, an unknown
-        label, a label column that could be two things, or a score that is not a finite number. One error lists all bad
-        rows with line and reason.
+        label, an ambiguous label column, or a score that is not a finite number. One error lists all bad rows with line
+        and reason.
     """
     is_file = isinstance(source, str | os.PathLike)
     path = Path(source) if is_file else name_of(source)
@@ -193,9 +192,9 @@ def _row_problem(
 
 
 def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[str, ...]:
-    """Columns of the good rows of a `.csv`, `.tsv` or `.jsonl` file; empty without one.
+    """Returns the columns of good rows in a `.csv`, `.tsv` or `.jsonl` file; empty without one.
 
-    Rows of a `.jsonl` file may have different columns.
+    Rows in a `.jsonl` file may have different columns.
     """
     rows = (cells for _, cells in _file_rows(Path(path), (), separator) if not isinstance(cells, str))
     if Path(path).suffix.lower() != ".jsonl":
@@ -206,10 +205,10 @@ def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[s
 def has_labels(
     path: str | os.PathLike[str], labels: Sequence[str], texts: Sequence[str | None], separator: str = ","
 ) -> bool:
-    """Whether a table has the column label; logs a line if it has not, because its texts then have no labels.
+    """Returns whether a table has the column `label`; if not, logs that its texts have no labels.
 
     Raises:
-      UserError: another column has nothing but labels or their numbers.
+      UserError: another column has only labels or their numbers.
     """
     columns = table_columns(path, separator)
     if LABEL_COLUMN in columns:
@@ -233,12 +232,12 @@ def has_labels(
 
 
 def check_columns(path: str | os.PathLike[str], required: Sequence[str], separator: str = ",") -> None:
-    """Raises `UserError` if a file cannot be read or has no such columns."""
+    """Raises `UserError` if a file is unreadable or lacks a column."""
     next(_file_rows(Path(path), required, separator), None)
 
 
 def column_values(path: str | os.PathLike[str], column: str, separator: str = ",") -> dict[str, str]:
-    """The cells of a column by the ids that `read_table` gives the rows; empty where a JSON object has no such member.
+    """Returns a column's cells by `read_table`'s row ids; a JSON object without this member has an empty cell.
 
     Raises:
       UserError: the file is no table, or has no such column.
@@ -250,9 +249,9 @@ def column_values(path: str | os.PathLike[str], column: str, separator: str = ",
 def rows_by_id(
     source: Any, text_column: str, columns: Sequence[str], separator: str
 ) -> dict[str, dict[str, str] | None]:
-    """The cells of all rows by the ids that `read_table` gives them; None for a row that cannot be read.
+    """Returns all rows' cells by `read_table`'s row ids; None for an unreadable row.
 
-    A row of JSON objects or of a list has the columns that it names, which may lack some of `columns`.
+    A JSON or list row may lack some columns.
 
     Raises:
       UserError: see `read_table`; no row has one of the columns.
@@ -265,17 +264,7 @@ def rows_by_id(
 
 
 def _file_rows(path: Path, required: Sequence[str], separator: str) -> Iterator[Row]:
-    """Reads the rows of a file.
-
-    Args:
-      path: a `.csv`, `.tsv` or `.jsonl` file in UTF-8.
-      required: required columns.
-      separator: column separator of a `.csv` file: one character, or `tab`.
-    Yields:
-      Number of the row's first line, from 1, and its cells or a message.
-    Raises:
-      UserError: no such file, another extension, text that is not UTF-8, a missing column.
-    """
+    """Yields the rows in a file: the number of the first line, from 1, and the cells or a message."""
     suffix = path.suffix.lower()
     if suffix == ".csv":
         return _csv(path, required, separator)
@@ -288,7 +277,7 @@ def _file_rows(path: Path, required: Sequence[str], separator: str) -> Iterator[
 
 
 def check_format(path: Path) -> None:
-    """Raises `UserError` for formats that need another program, with the line that converts them."""
+    """Raises `UserError`, with a line that converts the file, for formats that need another program."""
     suffix = path.suffix.lower()
     rule = f"{path}: the file's name must end in {', '.join(SUFFIXES)}; received"
     if suffix in _SPREADSHEETS:

@@ -1,11 +1,11 @@
 """Texts with labelled spans: CoNLL files, and JSONL files with offsets in code points.
 
 A CoNLL file has a word per line, its columns separated by tabs or spaces: the word first, its tag last, as in
-CoNLL-2003's four columns. An empty line ends a sentence; `-DOCSTART-` lines are skipped. The text of a sentence is its
+CoNLL-2003's four columns. An empty line ends a sentence; `-DOCSTART-` lines are skipped. A sentence's text is its
 words, joined by spaces.
 
-A line of a JSONL file is `{"text": "…", "spans": [{"start": 0, "end": 5, "label": "LOC"}]}`, or has triples
-`[0, 5, "LOC"]`, as annotation tools write them.
+A JSONL line is `{"text": "…", "spans": [{"start": 0, "end": 5, "label": "LOC"}]}`, or has triples `[0, 5, "LOC"]`, as
+annotation tools write them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class TaggedTexts:
 
     Attributes:
       texts: the texts.
-      words: int64 `[words, 2]` for each text, offsets of the words in code points.
-      tags: IOB2 tags of the words of each text, or None for unlabelled texts.
-      source: path of the file, for messages and records.
+      words: int64 `[words, 2]` for each text, word offsets in code points.
+      tags: each text's IOB2 word tags, or None for unlabelled texts.
+      source: file path, for messages and records.
       skipped_rows: number of unreadable sentences or lines skipped in the file.
       soft_labels: float64 `[words, tags]` for each text, a teacher's probabilities, 0 for words without them; or None.
       has_likely_labels: see `Examples.has_likely_labels`.
@@ -66,12 +66,12 @@ class TaggedTexts:
 
     @property
     def types(self) -> list[str]:
-        """Types of the spans, in alphabetical order."""
+        """Span types, in alphabetical order."""
         return sorted({type_of(tag) for tags in self.tags or () for tag in tags} - {""})
 
     @functools.cached_property
     def identity(self) -> str:
-        """SHA-256 of texts, words, tags and soft labels."""
+        """SHA-256 over texts, words, tags and soft labels."""
         words = [word.tolist() for word in self.words]
         digest = hashlib.sha256(json.dumps([self.texts, words, self.tags]).encode())
         for probabilities in self.soft_labels or ():
@@ -91,7 +91,7 @@ class TaggedTexts:
         return self.tags
 
     def label_counts(self, labels: Sequence[str]) -> dict[str, int]:
-        """Number of spans of each type."""
+        """Counts the spans with each type."""
         starts = [type_of(tag) for tags in self.tags or () for tag in tags if tag.startswith("B")]
         return {name: starts.count(name) for name in map(type_of, labels) if name and self.tags is not None}
 
@@ -124,12 +124,12 @@ class TaggedTexts:
         return self.texts
 
     def first_texts(self, count: int) -> Examples:
-        """Up to `count` texts from the beginning."""
+        """Returns up to `count` texts from the beginning."""
         texts = self.texts[:count]
         return Examples(texts, None, None, [str(index) for index in range(len(texts))], self.source)
 
     def select(self, indices: Sequence[int] | np.ndarray) -> TaggedTexts:
-        """The texts at `indices`, in this order."""
+        """Returns the texts at `indices`, in this order."""
         chosen = [int(index) for index in indices]
         return TaggedTexts(
             texts=[self.texts[index] for index in chosen],
@@ -142,12 +142,12 @@ class TaggedTexts:
 
 
 def is_tagged_file(path: str | os.PathLike[str] | None) -> bool:
-    """Whether the extension is that of a CoNLL file."""
+    """Returns whether a path has a CoNLL extension."""
     return path is not None and Path(path).suffix.lower() in _EXTENSIONS
 
 
 def plain_texts(texts: Sequence[str], source: str) -> TaggedTexts:
-    """Texts without labels; `split_words` finds the words."""
+    """Returns texts without labels; `split_words` finds the words."""
     return TaggedTexts(list(texts), [split_words(text) for text in texts], None, source)
 
 
@@ -163,16 +163,15 @@ def read_tagged(
 
     Args:
       path: the file, in UTF-8.
-      types: types that spans may have; None for any.
-      text: member of the text in a .jsonl file.
-      label: member of the spans in a .jsonl file (None: `spans`), or number of the tags' column in a CoNLL file,
-        from 1 (None: the last).
-      skip_bad_rows: skip sentences or lines that cannot be read, and log their number.
-
+      types: allowed span types; None for any.
+      text: member with the text in a .jsonl file.
+      label: member with the spans in a .jsonl file (None: `spans`), or the tag column's number in a CoNLL file, from 1
+        (None: the last).
+      skip_bad_rows: skip unreadable sentences or lines, and log their number.
     Raises:
-      UserError: a missing or empty file, a line with another number of columns, a tag without a prefix or of an unknown
-        type, tags that no scheme allows, spans that overlap or lie outside their text. One error lists the first
-        problems with their lines.
+      UserError: a missing or empty file, a line with another number of columns, a tag without a prefix or with an
+        unknown type, tags that no scheme allows, or spans that overlap or lie outside their text. One error lists the
+        first problems with their lines.
     """
     path = Path(path)
     problems = RowProblems(path)
@@ -183,7 +182,7 @@ def read_tagged(
     else:
         check = SchemeCheck(path)
         texts, words, tags = _read_conll(content, label, known_types, problems, check)
-        # A mistake in a tag would else be reported as a violation of all schemes.
+        # A wrong tag would else look like a violation of all schemes.
         if skip_bad_rows or not len(problems):
             check.raise_if_none()
     if not skip_bad_rows or not texts:
@@ -236,7 +235,7 @@ def _column_number(label_column: str | None) -> int | None:
 
 
 def _sentences(content: str) -> Iterable[list[tuple[int, list[str]]]]:
-    """The sentences of a CoNLL file: line numbers and cells of their words."""
+    """Yields each sentence in a CoNLL file: its words' line numbers and cells."""
     sentence: list[tuple[int, list[str]]] = []
     for number, line in enumerate([*content.split("\n"), ""], start=1):
         line = line.removesuffix("\r")
@@ -297,10 +296,10 @@ def _read_jsonl(
 
 
 def spans_on_words(stored: Any, text: str, known_types: set[str] | None) -> tuple[np.ndarray, list[str], int]:
-    """The words of a text, the IOB2 tags of its stored spans, and the number of spans that start or end inside a word.
+    """Returns a text's words, its spans' IOB2 tags, and the number of spans that start or end inside a word.
 
     Raises:
-      ValueError: the spans are none, overlap, lie outside the text or share a word, or a label is unknown.
+      ValueError: a span is invalid, overlaps another one, lies outside the text, shares a word or has an unknown label.
     """
     spans, words = _spans(stored, text, known_types), split_words(text)
     begins, ends = words[:, 0], words[:, 1]
@@ -319,11 +318,7 @@ def spans_on_words(stored: Any, text: str, known_types: set[str] | None) -> tupl
 
 
 def _spans(stored: Any, text: str, known_types: set[str] | None) -> list[tuple[int, int, str]]:
-    """The spans of a text, sorted.
-
-    Raises:
-      ValueError: a span is not one, has an unknown label, lies outside the text or overlaps another one.
-    """
+    """Returns the sorted spans in a text; raises `ValueError` for invalid, unknown, outside or overlapping ones."""
     spans = []
     for span in stored if isinstance(stored, list) else [stored]:
         parts = [span.get(name) for name in ("start", "end", "label")] if isinstance(span, dict) else span

@@ -1,12 +1,12 @@
-"""Encodings of the vectors in a teacher cache: NumPy arrays to bytes and back. No TensorFlow.
+"""Encodings for the vectors in a teacher cache: NumPy arrays to bytes and back. No TensorFlow.
 
-A vector is the last axis of a target. Every encoding has a fixed size, so an example stays one contiguous read:
+A vector is a target's last axis. Every encoding has a fixed size, so an example stays one contiguous read:
 
 - `plain`: the numbers, little-endian.
 - `scaled`: int8 numbers and one float16 scale, max |x| / 127; for `int8`.
 - `bits`: one bit per possible index, for strictly ascending indices below a limit.
-- `elias-fano`: for the same indices. Each index is split: its low bits are stored as they are, its high bits as the
-  place of a one in a bit string (Elias 1974; Fano 1971). 77 of 768 indices take 51 bytes, a bit mask 96.
+- `elias-fano`: for the same indices. Each index is split: its low bits are stored as they are, its high bits as a one's
+  place in a bit string (Elias 1974; Fano 1971). 77 of 768 indices take 51 bytes, a bit mask 96.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _LARGEST = 127
 
 
 def vector_bytes(encoding: str, dtype: str, size: int, limit: int | None = None) -> int:
-    """Returns the bytes of one vector.
+    """Returns one vector's size in bytes.
 
     Args:
-      encoding: one of `ENCODINGS`.
-      dtype: a key of `DTYPES`.
+      encoding: one in `ENCODINGS`.
+      dtype: a key in `DTYPES`.
       size: numbers in the vector.
       limit: number of possible indices, for `INDEX_ENCODINGS`.
     """
@@ -75,7 +75,7 @@ def decode(content: np.ndarray, encoding: str, dtype: str, size: int, limit: int
     """Decodes uint8 [..., bytes] to vectors [..., n]: the stored type, or float32 for `scaled`.
 
     Raises:
-      UserError: the bits of `INDEX_ENCODINGS` do not have n indices.
+      UserError: bits for `INDEX_ENCODINGS` do not have n indices.
     """
     lead = content.shape[:-1]
     if encoding == "plain":
@@ -103,6 +103,6 @@ def decode(content: np.ndarray, encoding: str, dtype: str, size: int, limit: int
 
 
 def _split(size: int, limit: int) -> tuple[int, int]:
-    """Returns the low bits of an index, and the length of the bit string of the high parts."""
+    """Returns an index's number of low bits, and the bit string's length for the high parts."""
     low = max(0, (limit // size).bit_length() - 1)
     return low, size + ((limit - 1) >> low) + 1

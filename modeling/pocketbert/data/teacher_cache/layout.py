@@ -1,11 +1,11 @@
 """File layout of a teacher cache. This module does not import TensorFlow.
 
 A cache has one folder per stage: `manifest.json`, `lengths.npy` (int32 `[N]`, number of tokens in each example), the
-teacher's `vocab.txt` or the other files of its tokenizer, and shards. A shard contains the records of consecutive
-examples. A record contains the targets of one example in row-major order, without padding or alignment, so that an
-example is one contiguous read and the lengths determine all offsets. Targets with a row for each kept token store only
-the rows of tokens that the example has. Only then, `candidates.npy` (int32 `[N]`) has the number of tokens that each
-example may keep. The manifest has the targets, the provenance, and the size and SHA-256 of each file.
+teacher's tokenizer files, such as `vocab.txt`, and shards. A shard has records for consecutive examples. A record has
+one example's targets in row-major order, without padding or alignment, so an example is one contiguous read and the
+lengths determine all offsets. Targets with a row per kept token store only rows for tokens that the example has. Such a
+cache also has `candidates.npy` (int32 `[N]`, number of tokens that each example may keep). The manifest has the
+targets, the provenance, and each file's size and SHA-256.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _REMEDY = "copy the cache again, or make it again with pocketbert cache-teacher"
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherCacheIdentity:
-    """Provenance of a cache. SHA-256 digests are hexadecimal.
+    """Cache provenance. SHA-256 digests are hexadecimal.
 
     Attributes:
-      teacher: digest of the teacher's weights and configuration; None for a reader without the teacher.
-      tokenizer: digest of vocabulary and lower-casing; None for a reader without the teacher.
-      dataset: `dataset_digest` of the encoded examples.
-      method: name of the method.
-      stage: name of the stage.
-      features: requested features of the teacher, name → layers.
-      options: other options that affect the targets, such as the method's. A cache has the options that its targets
-        depend on; further requested options are not compared.
+      teacher: weights and configuration digest; None for a reader without the teacher.
+      tokenizer: vocabulary and lower-casing digest; None for a reader without the teacher.
+      dataset: `dataset_digest` for the encoded examples.
+      method: method name.
+      stage: stage name.
+      features: requested teacher features, name → layers.
+      options: other options that affect the targets, such as the method's. A cache has only the options that its
+        targets depend on; further requested options are not compared.
     """
 
     teacher: str | None
@@ -66,7 +66,7 @@ class TeacherCacheIdentity:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def differences(self, received: TeacherCacheIdentity) -> list[str]:
-        """Lists differences between a cache with this identity and the requested one, `received`."""
+        """Lists differences between this cache's identity and the requested one, `received`."""
         mine, requested = _plain(self), _plain(received)
         differences = []
         for name in ("teacher", "tokenizer", "dataset"):
@@ -90,7 +90,7 @@ class TeacherCacheIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(StoredFile):
-    """A file with the records of examples `first` to `first + examples`, exclusive."""
+    """A file with records for examples `first` to `first + examples`, exclusive."""
 
     first: int
     examples: int
@@ -101,16 +101,16 @@ class TeacherCacheManifest:
     """The `manifest.json` of a cache.
 
     Attributes:
-      identity: provenance of the cache.
-      teacher_config: architecture of the teacher.
-      teacher_task: task of the teacher's head; None for an encoder without a head.
+      identity: cache provenance.
+      teacher_config: teacher architecture.
+      teacher_task: the teacher head's task; None for an encoder without a head.
       lowercase: whether the teacher's tokenizer lower-cases.
-      targets: targets in the order of the record.
-      lengths: file with the lengths of the examples.
+      targets: targets in record order.
+      lengths: file with the example lengths.
       vocabulary: file with the teacher's vocabulary, named as in a model directory.
       shards: all shards; those not written yet have no digest.
-      merges: merges.txt of a teacher with byte-level BPE, else None.
-      candidates: file with the number of tokens that each example may keep, for targets with kept tokens; else None.
+      merges: merges.txt for a teacher with byte-level BPE, else None.
+      candidates: file with the number of tokens that each example may keep; None without kept tokens.
       truncation: how the teacher's tokenizer cuts longer texts.
     """
 
@@ -152,7 +152,7 @@ class TeacherCacheManifest:
         return (self.lengths, self.vocabulary, *optional, *self.shards)
 
     def tokenizer_files(self, folder: Path) -> Vocabulary:
-        """The teacher's vocabulary in the folder of the cache."""
+        """Returns the teacher's vocabulary in the cache folder."""
         kind = vocabulary_kind(self.vocabulary.name) or "wordpiece"
         return Vocabulary(
             path=folder / self.vocabulary.name,
@@ -169,7 +169,7 @@ class TeacherCacheManifest:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the finished cache in bytes, including the manifest; all digests have the same length."""
+        """Finished cache size in bytes, with the manifest; all digests have the same length."""
         done = tuple(dataclasses.replace(shard, sha256="0" * 64) for shard in self.shards)
         manifest = len(_text(dataclasses.replace(self, shards=done)).encode())
         return manifest + sum(file.size_bytes for file in self.files)
@@ -180,7 +180,7 @@ class TeacherCacheManifest:
 
 
 def dataset_digest(encoded: EncodedExamples) -> str:
-    """SHA-256 of ids, segments and offsets, without labels and padding."""
+    """Returns the SHA-256 over ids, segments and offsets, without labels and padding."""
     digest = hashlib.sha256()
     for part, dtype in ((encoded.word_ids, "<i4"), (encoded.type_ids, "<i4"), (encoded.offsets, "<i8")):
         digest.update(f"{len(part)} ".encode())
@@ -191,7 +191,7 @@ def dataset_digest(encoded: EncodedExamples) -> str:
 def plan_shards(
     targets: Sequence[TargetSpec], lengths: np.ndarray, shard_bytes: int, candidates: np.ndarray | None = None
 ) -> tuple[Shard, ...]:
-    """Divides the examples, in order, into shards of about `shard_bytes`; records stay whole."""
+    """Divides the examples, in order, into shards with about `shard_bytes`; records stay whole."""
     sizes = record_bytes(targets, lengths, candidates)
     ends = np.cumsum(sizes)
     firsts = np.flatnonzero(np.diff((ends - sizes) // shard_bytes, prepend=-1))

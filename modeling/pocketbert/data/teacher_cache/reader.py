@@ -1,7 +1,6 @@
-"""Reader of a teacher cache: targets from memory-mapped files, joined with batches.
+"""Reads a teacher cache: targets from memory-mapped files, joined with batches.
 
-See `pocketbert.data.teacher_cache.layout` for the format and `pocketbert.data.teacher_cache.writer` for the writer. A
-run from a cache neither loads nor imports the teacher.
+See `pocketbert.data.teacher_cache.layout` for the format. A run from a cache neither loads nor imports the teacher.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TeacherCache", "TeacherCacheIdentity", "TargetSpec"]
 
-# Maximum number of mapped shards per cache. Each takes a file descriptor, often limited to 1,024 per process, and a run
+# Maximum number of mapped shards per cache. Each takes a file descriptor, often limited to 1,024 per process; a run
 # opens a cache for each stage.
 MAPPED_SHARDS = 256
 _REMEDY = "copy the cache again, or run the same cache-teacher command, which repairs it"
 
 
 class TeacherCache:
-    """A finished cache of one stage, open for reading. Open one with `open`.
+    """A finished cache for one stage. Open it with `open`.
 
     Attributes:
-      path: folder of the stage.
-      identity: provenance of the cache.
-      targets: cached targets of each example.
-      teacher_config: architecture of the teacher.
-      teacher_task: task of the teacher's head; None for an encoder without a head.
+      path: stage folder.
+      identity: cache provenance.
+      targets: targets cached for each example.
+      teacher_config: teacher architecture.
+      teacher_task: the teacher head's task; None for an encoder without a head.
       lengths: int32 `[N]`, number of tokens in each example.
       candidates: int32 `[N]`, number of tokens that each example may keep; None without kept tokens.
     """
@@ -64,21 +63,19 @@ class TeacherCache:
         starts = np.cumsum(sizes) - sizes
         self._starts = starts - np.repeat(starts[self._firsts], [shard.examples for shard in manifest.shards])
         names = [shard.name for shard in manifest.shards]
-        # Arrays that are views of a shard keep it mapped.
+        # An array that views a shard keeps it mapped.
         self._shard = functools.lru_cache(MAPPED_SHARDS)(lambda number: _mapped(path / names[number]))
 
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], expect: TeacherCacheIdentity | None = None, *, verify: bool = True
     ) -> TeacherCache:
-        """Opens the folder of a stage.
+        """Opens a stage folder.
 
         Args:
-          path: folder of the stage in the cache.
+          path: stage folder in the cache.
           expect: required provenance; parts that are None are not compared.
-          verify: compare the SHA-256 of each file with the manifest, which reads the whole cache. Sizes are always
-            compared.
-
+          verify: compare each file's SHA-256 with the manifest, which reads the whole cache. Sizes are always compared.
         Raises:
           UserError: the cache is missing, unfinished or damaged, or has another provenance; the error lists all
             differences.
@@ -133,7 +130,7 @@ class TeacherCache:
         return self._manifest.tokenizer_files(self.path)
 
     def example(self, index: int) -> dict[str, np.ndarray]:
-        """Returns the targets of one example, without padding: read-only views of the file, or decoded values."""
+        """Returns one example's targets, without padding: read-only views of the file, or decoded values."""
         (contents,) = self._contents(np.array([index]))
         candidates = None if self.candidates is None else int(self.candidates[index])
         return {
@@ -142,7 +139,7 @@ class TeacherCache:
         }
 
     def _contents(self, indices: np.ndarray) -> Iterator[list[np.ndarray]]:
-        """Yields the bytes of each target for each example: uint8 views of the mapped files."""
+        """Yields each example's target bytes: uint8 views of the mapped files."""
         candidates = None if self.candidates is None else self.candidates[indices]
         sizes = np.stack([target.bytes_of(self.lengths[indices], candidates) for target in self.targets], axis=1)
         # Lets the system read all records in parallel.
@@ -159,17 +156,16 @@ class TeacherCache:
             yield contents
 
     def read(self, indices: np.ndarray, width: int) -> list[np.ndarray]:
-        """Reads the targets of a batch, padded with zeros.
+        """Reads targets for a batch, padded with zeros.
 
         Args:
-          indices: `[B]`, indices of the examples.
-          width: size of padded token axes.
-
+          indices: `[B]`, example indices.
+          width: padded size of token axes.
         Returns:
-          One array `[B, …]` for each of `targets`, in the stored type, or decoded.
+          One array `[B, …]` per target, in the stored type, or decoded.
         """
         batch = [np.zeros((len(indices), *target.shape_of(width)), target.decoded_dtype) for target in self.targets]
-        # Vectors in rows are decoded together, which costs a fraction of one by one.
+        # Vectors in rows are decoded together, much faster than one by one.
         together = [t.encoding != "plain" and len(t.shape) > 1 and None not in t.shape[1:] for t in self.targets]
         encoded: list[list[tuple[int, np.ndarray]]] = [[] for _ in batch]
         for row, contents in enumerate(self._contents(indices)):
@@ -192,17 +188,16 @@ class TeacherCache:
         return batch
 
     def _record(self, index: int) -> tuple[mmap.mmap, int]:
-        """Returns the mapped file with an example's record, and the offset of the record."""
+        """Returns the mapped file with an example's record, and the record's offset."""
         return self._shard(int(np.searchsorted(self._firsts, index, side="right")) - 1), int(self._starts[index])
 
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
         """Makes batches with the teacher's targets, from step `start` on.
 
         Returns:
-          `(batch, targets)` in the order of the plan. `batch` has the inputs from `batches.dataset`, and `labels` if
-          there are any; `targets` maps names to tensors, float32 or int32, padded with zeros to the width of the
-          batch. All batches have the same signature.
-
+          `(batch, targets)` in plan order. `batch` has the inputs from `batches.dataset`, and `labels` if there are
+          any; `targets` maps names to tensors, float32 or int32, padded with zeros to the batch width. All batches have
+          the same signature.
         Raises:
           UserError: the cache has other examples.
         """
@@ -232,7 +227,7 @@ class TeacherCache:
 
 
 def _decoded(target: TargetSpec, content: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a view of plain numbers, which may be unaligned, or decoded ones."""
+    """Returns a view of plain numbers, which may be unaligned, or decoded values."""
     if target.encoding == "plain":
         return content.view(DTYPES[target.dtype]).reshape(shape)
     return target.decode(content, shape)

@@ -1,4 +1,4 @@
-"""Shapes, types and sizes of the targets in a teacher cache. No TensorFlow."""
+"""Shapes, types and sizes for the targets in a teacher cache. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MOST_UNIT_BYTES = 1 << 32
 
 @dataclass(frozen=True, kw_only=True)
 class TargetSpec:
-    """Layout of one target in an example's record.
+    """One target's layout in an example's record.
 
     Attributes:
       name: name in `Method.targets`.
       shape: shape for one example; None for token axes.
-      dtype: stored type, a key of `DTYPES`; integers are positions or indices, from 0.
-      encoding: one of `ENCODINGS`, of the vectors on the last axis; see `teacher_cache_encodings`.
+      dtype: stored type, a key in `DTYPES`; integers are positions or indices, from 0.
+      encoding: one in `ENCODINGS`, for vectors on the last axis; see `pocketbert.data.teacher_cache.encodings`.
       limit: for `INDEX_ENCODINGS`, number of possible indices.
       kept: whether the first axis has a row for each of k kept tokens. An example with fewer candidates stores only
         their rows; a reader adds zeros.
@@ -89,17 +89,17 @@ class TargetSpec:
 
     @property
     def decoded_dtype(self) -> np.dtype:
-        """Type of the decoded numbers."""
+        """Type after decoding."""
         return np.dtype(np.float32) if self.encoding == "scaled" else DTYPES[self.dtype]
 
     @property
     def token_axes(self) -> int:
-        """Number of token axes: 0, 1 (tokens) or 2 (pairs of tokens)."""
+        """Number of token axes: 0, 1 (tokens) or 2 (token pairs)."""
         return self.shape.count(None)
 
     @property
     def unit_bytes(self) -> int:
-        """Bytes per example, token or pair of tokens, for 0, 1 or 2 token axes; or per kept token."""
+        """Bytes per example, token or token pair, for 0, 1 or 2 token axes; or per kept token."""
         fixed = [size for size in self.shape[self.kept :] if size is not None]
         if self.encoding == "plain":
             return int(np.prod(fixed, dtype=np.int64)) * DTYPES[self.dtype].itemsize
@@ -107,7 +107,7 @@ class TargetSpec:
         return int(np.prod(fixed[:-1], dtype=np.int64)) * vector
 
     def units_of(self, lengths: np.ndarray, candidates: np.ndarray | None = None) -> np.ndarray:
-        """Returns the number of units in examples: 1, tokens, pairs of tokens, or kept tokens; see `unit_bytes`.
+        """Returns each example's number of units: 1, tokens, token pairs, or kept tokens; see `unit_bytes`.
 
         Args:
           lengths: number of tokens in each example.
@@ -119,7 +119,7 @@ class TargetSpec:
         return rows if candidates is None else np.minimum(rows, candidates)
 
     def bytes_of(self, lengths: np.ndarray, candidates: np.ndarray | None = None) -> np.ndarray:
-        """Returns the size of examples in bytes, int64; see `units_of`."""
+        """Returns each example's size in bytes, int64; see `units_of`."""
         return self.unit_bytes * self.units_of(np.asarray(lengths, np.int64), candidates)
 
     def shape_of(self, length: int, candidates: int | None = None) -> tuple[int, ...]:
@@ -132,7 +132,7 @@ class TargetSpec:
         return encode(values, self.encoding, self.dtype, self.limit).reshape(-1)
 
     def decode(self, content: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Decodes bytes, uint8, to values with a shape."""
+        """Decodes uint8 bytes to values with a shape."""
         rows = content.reshape(math.prod(shape[:-1]), -1)
         return decode(rows, self.encoding, self.dtype, shape[-1], self.limit).reshape(shape)
 
@@ -140,5 +140,5 @@ class TargetSpec:
 def record_bytes(
     targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: np.ndarray | None = None
 ) -> np.ndarray:
-    """Returns the size of each example's record in bytes, int64 `[N]`; see `TargetSpec.units_of`."""
+    """Returns each example's record size in bytes, int64 `[N]`; see `TargetSpec.units_of`."""
     return sum((target.bytes_of(lengths, candidates) for target in targets), np.zeros(len(lengths), np.int64))

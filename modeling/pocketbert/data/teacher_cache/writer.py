@@ -1,7 +1,7 @@
-"""Writer of a teacher cache. A killed run resumes and gives the same bytes.
+"""Writes a teacher cache. A killed run resumes and writes the same bytes.
 
-A shard is made in memory and written atomically; then the manifest gets its digest. Shards without a digest are made
-again.
+The writer fills a shard in memory, writes it atomically, and then adds its digest to the manifest. Shards without a
+digest are made again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from pocketbert.tokenizers.vocabulary import FILE_NAMES, Vocabulary
 # A killed run loses at most one shard, and a shard is in memory while it is made.
 SHARD_BYTES = 128 * 2**20
 _UNITS = ("per example", "per token", "per pair of tokens")
-# Temporary files of a killed run.
 _KIND = "teacher cache"
 _TOKENIZER_FILES = tuple(name for names in FILE_NAMES.values() for name in names)
+# A killed run's temporary files.
 _ASIDE = (
     *(f".{name}.*" for name in (MANIFEST_NAME, LENGTHS_NAME, CANDIDATES_NAME, *_TOKENIZER_FILES)),
     ".shard-*.partial",
@@ -54,18 +54,18 @@ _ASIDE = (
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherCachePlan:
-    """Plan of the cache of one stage.
+    """Plan for one stage's cache.
 
     Attributes:
-      path: folder of the stage.
-      identity: provenance of the cache.
-      teacher_config: architecture of the teacher.
-      teacher_task: task of the teacher's head, or None.
-      vocabulary: files of the teacher's tokenizer, to be copied.
-      targets: targets in the order of the record.
+      path: stage folder.
+      identity: cache provenance.
+      teacher_config: teacher architecture.
+      teacher_task: the teacher head's task, or None.
+      vocabulary: the teacher's tokenizer files, to copy.
+      targets: targets in record order.
       lengths: number of tokens in each example.
-      shard_bytes: approximate size of a shard.
-      candidates: number of tokens that each example may keep, at least 1; None for targets without kept tokens.
+      shard_bytes: approximate shard size.
+      candidates: number of tokens that each example may keep, at least 1; None without kept tokens.
     """
 
     path: Path
@@ -79,7 +79,7 @@ class TeacherCachePlan:
     candidates: np.ndarray | None = None
 
     def small_files(self) -> dict[str, bytes]:
-        """Returns the content of the other files, besides manifest and shards, by name."""
+        """Returns all files except manifest and shards: name → content."""
         arrays = {LENGTHS_NAME: self.lengths, CANDIDATES_NAME: self.candidates}
         small: dict[str, bytes] = {}
         for name, array in arrays.items():
@@ -124,11 +124,11 @@ class TeacherCachePlan:
 
 
 class TeacherCacheWriter:
-    """Writer for the cache of one stage. Open writers with `open_writers`.
+    """Writes one stage's cache. Open writers with `open_writers`.
 
     Attributes:
-      path: folder of the stage.
-      manifest: manifest with the digests of the written shards.
+      path: stage folder.
+      manifest: manifest with the written shards' digests.
       lengths: number of tokens in each example.
       candidates: number of tokens that each example may keep, or None.
     """
@@ -147,7 +147,7 @@ class TeacherCacheWriter:
         return tuple(shard for shard in self.manifest.shards if shard.sha256 is None)
 
     def blank(self, shard: Shard) -> ShardContent:
-        """Returns empty memory for the records of a shard."""
+        """Returns empty memory for a shard's records."""
         examples = slice(shard.first, shard.first + shard.examples)
         candidates = None if self.candidates is None else self.candidates[examples]
         return ShardContent(shard, self.manifest.targets, self.lengths[examples], candidates)
@@ -174,7 +174,7 @@ class ShardContent:
     Attributes:
       shard: the shard.
       filled: bool, whether each example has its targets.
-      memory: content of the file.
+      memory: file content.
     """
 
     def __init__(
@@ -193,12 +193,11 @@ class ShardContent:
         self._starts = np.cumsum(sizes) - sizes
 
     def put(self, examples: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Adds the targets of a batch.
+        """Adds targets for a batch.
 
         Args:
-          examples: `[B]`, numbers of the examples in the shard.
+          examples: `[B]`, example numbers in the shard.
           values: target → floating-point or integer `[B, …]`; padding is ignored, and rows beyond the candidates.
-
         Raises:
           UserError: a value is not finite, or too large for the stored type.
         """
@@ -222,7 +221,7 @@ class ShardContent:
 
 
 def check_range(target: TargetSpec, values: np.ndarray) -> None:
-    """Checks that values are finite, and finite in the stored type; integers must be in its range, or below the limit.
+    """Checks that values are finite in the stored type; integers must be in its range, or below the limit.
 
     Raises:
       UserError: a value is not.
@@ -247,14 +246,14 @@ def check_range(target: TargetSpec, values: np.ndarray) -> None:
 
 
 def _largest(target: TargetSpec) -> float:
-    """Largest value of a floating-point target; int8 has a float16 scale for 127."""
+    """Returns a floating-point target's largest value; int8 has a float16 scale for 127."""
     if target.encoding == "scaled":
         return 127 * float(np.finfo(np.float16).max)
     return float(np.finfo(DTYPES[target.dtype]).max)
 
 
 def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: np.ndarray | None = None) -> list[str]:
-    """Describes the size of a cache: one line per kind of target."""
+    """Describes the cache size: one line per target kind."""
     kinds: dict[tuple[str, int | None], list[TargetSpec]] = {}
     for target in sorted(targets, key=lambda target: (target.kept, (target.token_axes - 1) % 3)):
         key = ("per kept token", target.shape[0]) if target.kept else (_UNITS[target.token_axes], None)
@@ -270,14 +269,13 @@ def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: n
 
 @contextlib.contextmanager
 def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) -> Iterator[list[TeacherCacheWriter]]:
-    """Opens folders for writing: new ones, or those of the same interrupted or finished caches.
+    """Opens folders for writing: new ones, or the same caches, interrupted or finished.
 
-    Complete shards are kept if their SHA-256 matches. Nothing is written unless all caches fit on the disk. `overwrite`
-    deletes finished caches, and those of another provenance.
+    Complete shards stay if their SHA-256 matches. Nothing is written unless all caches fit on the disk. `overwrite`
+    deletes finished caches, and caches with another provenance.
 
     Yields:
       The writers, in the same order.
-
     Raises:
       UserError: a folder has another cache or other content, another process writes to it, or the disk is too small.
     """
@@ -313,7 +311,7 @@ def write_aside(path: Path, content: memoryview) -> None:
 
 
 def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
-    """Returns the manifest with the digests of the shards to keep."""
+    """Returns the manifest with digests for the shards to keep."""
     folder, new = plan.path, plan.manifest()
     if not (folder / MANIFEST_NAME).exists():
         return new
@@ -350,7 +348,7 @@ def _resumed(plan: TeacherCachePlan, overwrite: bool) -> TeacherCacheManifest:
 
 
 def _layout_differences(found: Sequence[TargetSpec], new: Sequence[TargetSpec]) -> list[str]:
-    """Lists the targets with another shape, type or encoding."""
+    """Lists targets with another shape, type or encoding."""
     cached, asked = ({target.name: str(target) for target in targets} for targets in (found, new))
     return [
         f"another layout of {shown(name)} ({cached.get(name, 'absent')} in the cache, {asked.get(name, 'absent')} here)"
@@ -360,7 +358,7 @@ def _layout_differences(found: Sequence[TargetSpec], new: Sequence[TargetSpec]) 
 
 
 def _left_over(writer: TeacherCacheWriter) -> list[Path]:
-    """Files to remove: shards to make again, and temporary files of a killed run."""
+    """Lists files to remove: shards to make again, and a killed run's temporary files."""
     kept = {shard.name for shard in writer.manifest.shards if shard.sha256}
     shards = [file for file in writer.path.glob("shard-*.bin") if file.name not in kept]
     return shards + [file for pattern in _ASIDE for file in writer.path.glob(pattern)]
