@@ -1,4 +1,4 @@
-"""Reader of integer arrays in .npy files, which checks the header against the file's size."""
+"""Reads integer arrays in .npy files, and checks the header against the file's size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the output of `pocketbert augment` beside the examples that it was made from."""
+"""Reads `pocketbert augment` output beside the original examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pocketbert.progress import log_info
 
 
 def read_augmented(path: str | os.PathLike[str] | None, task: TaskConfig, train: Examples) -> Examples | None:
-    """Reads the output of `pocketbert augment` for a data set: columns text, pair and label."""
+    """Reads `pocketbert augment` output for a data set: columns text, pair and label."""
     if path is None:
         return None
     kind: Any = task.kind
@@ -24,7 +24,7 @@ def read_augmented(path: str | os.PathLike[str] | None, task: TaskConfig, train:
 
 
 def without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:
-    """Removes rows of an augmented file whose originals are in `dropped`.
+    """Removes augmented rows with an original in `dropped`.
 
     Raises:
       UserError: the file does not record the originals.

@@ -1,4 +1,4 @@
-"""Counts what is odd about labelled data and what a tokenizer loses of texts, for one line each before training."""
+"""Counts oddities in labelled data and text that a tokenizer loses, for one line each before training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pocketbert.data.readers.rows import listed, shown
 from pocketbert.notation import argument
 from pocketbert.tokenizers.truncation import HEAD
 
-# Kinds of warnings about a network for another language.
+# Warning kinds about a network for another language.
 FOREIGN_WORDS = ("unknown_words", "many_tokens")
 # A class with so few examples is named.
 FEW_EXAMPLES = 2
@@ -30,7 +30,7 @@ _MOST_UNKNOWN = 0.05
 # languages, so it has another limit.
 _MOST_TOKENS, _MOST_TOKENS_MULTILINGUAL = 1.4, 3.0
 _MULTILINGUAL_TOKENS = 100_000
-# A character of a script without spaces is a word here: kana, Chinese characters, Thai, Lao, Myanmar, Khmer.
+# A character in a script without spaces is a word here: kana, Chinese characters, Thai, Lao, Myanmar, Khmer.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 # Vowel signs and accents belong to words, although they are no letters.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u065f\u0900-\u0dff"
@@ -59,7 +59,7 @@ class DataWarning(str):
         return str(self), self.kind, self.number
 
     def to_json(self) -> dict[str, Any]:
-        """The values for a result file."""
+        """Returns the values for a result file."""
         return {"kind": self.kind, "count": self.number, "sentence": str(self)}
 
 
@@ -122,7 +122,7 @@ def _rare(train: LabelledData, labels: Sequence[str]) -> DataWarning | None:
 
 
 def count_truncated(texts: Sequence[str], pairs: Sequence[str] | None, tokenizer: Any, max_length: int) -> int:
-    """Number of texts, or pairs, that need more than `max_length` tokens with special tokens."""
+    """Counts texts, or pairs, with more than `max_length` tokens, including special tokens."""
     # A token has at least one byte of the (compatibly decomposed) text, so short texts need no tokenizer.
     room = max_length - tokenizer.frame.num_special_tokens(pairs=pairs is not None)
     long = [index for index, text in enumerate(texts) if _most_tokens(text, pairs, index) > room]
@@ -147,14 +147,14 @@ def _most_tokens(text: str, pairs: Sequence[str] | None, index: int) -> int:
 def truncation_warning(
     source: str, truncated: int, count: int, max_length: int, remedy: str = "", truncation: str = HEAD
 ) -> DataWarning | None:
-    """A line about texts that are cut; None without any.
+    """Warns about truncated texts; None without any.
 
     Args:
-      source: name of the data.
+      source: data name.
       truncated: number of texts longer than the limit.
       count: number of texts.
       max_length: the limit in tokens.
-      remedy: what to do; empty for a larger `max_length`.
+      remedy: advice; empty for a larger `max_length`.
       truncation: how they are cut.
     """
     if not truncated:
@@ -169,14 +169,14 @@ def truncation_warning(
 
 
 def vocabulary_warnings(texts: Iterable[str], tokenizer: Any) -> list[DataWarning]:
-    """Warns if a vocabulary does not fit the language of the texts.
+    """Warns if a vocabulary does not fit the texts' language.
 
     Args:
-      texts: any number of texts; at most 1,000 of them are read, evenly spaced.
-      tokenizer: tokenizer of the network.
+      texts: any number of texts; at most 1,000 are read, evenly spaced.
+      tokenizer: the network's tokenizer.
     Returns:
-      No warning, or one if there are at least 50 words: more than 5 % of the words or tokens are unknown, or words
-      need many tokens.
+      No warning, or one if there are at least 50 words: more than 5 % of the words or tokens are unknown, or words need
+      many tokens.
     """
     texts_read = [*texts]
     sample = [texts_read[index] for index in evenly(len(texts_read), _TEXTS_SAMPLED)]
@@ -206,7 +206,7 @@ def vocabulary_warnings(texts: Iterable[str], tokenizer: Any) -> list[DataWarnin
 
 
 def all_texts(data: LabelledData) -> list[str]:
-    """The texts of examples, with the second texts of pairs; those of at most 1,000 questions."""
+    """Returns all texts, with the second texts in pairs; for questions, at most 1,000 pairs."""
     if isinstance(data, QuestionFile):
         data = data.first_texts(_TEXTS_SAMPLED)
     texts: list[str] = data.texts  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Labelled examples as files from which the readers make the same examples."""
+"""Writes labelled examples to files; the readers make the same examples from them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def write_examples(examples: LabelledData, labels: Sequence[str], stem: Path) ->
     """Writes labelled examples.
 
     Args:
-      examples: the examples. Groups of examples are not written.
-      labels: names of the classes or labels.
+      examples: the examples. Groups are not written.
+      labels: class or label names.
       stem: path without an extension.
-
     Returns:
       The file: a table `.jsonl` with the columns text, pair, negative, label and probabilities; questions as `.json`;
       spans as `.conll` if their texts are words between spaces and have no soft labels, otherwise `.jsonl`.
@@ -100,7 +99,7 @@ def _spans(examples: TaggedTexts, labels: Sequence[str]) -> Iterable[dict[str, A
 
 
 def _questions(examples: Iterable[Question]) -> dict[str, Any]:
-    """Questions in SQuAD's form; those that follow one another on a text share its paragraph."""
+    """Returns questions in SQuAD's form; consecutive ones on a text share its paragraph."""
     paragraphs = [
         {"context": context, "qas": [_question(question) for question in questions]}
         for context, questions in itertools.groupby(examples, key=lambda question: question.context)

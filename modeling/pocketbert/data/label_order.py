@@ -1,4 +1,4 @@
-"""The order of the labels in the data of a known task."""
+"""Label order in a known task's data."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from pocketbert.notation import argument
 
 
 def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:
-    """The data of a task with its labels in another order.
+    """Puts a task's labels into another order.
 
     Args:
       data: data with one class per example.
-      labels: the task's labels in the order of the logits, compared without case; None for the task's own order.
-
+      labels: the task's labels in logit order, compared without case; None for the task's own order.
     Raises:
-      UserError: the labels are not those of the task.
+      UserError: the labels are not the task's.
     """
     if labels is None:
         return data

@@ -1,4 +1,4 @@
-"""Manifests of folders with stored files: names, sizes and digests. This module does not import TensorFlow."""
+"""Manifests for folders with stored files: names, sizes and digests. This module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """Name, size and SHA-256 of a file; the SHA-256 is None until the file is written."""
+    """A file's name, size and SHA-256; the SHA-256 is None until the file is written."""
 
     name: str
     size_bytes: int

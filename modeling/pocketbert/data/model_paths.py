@@ -1,4 +1,4 @@
-"""Finds the model directory or the bundle that an option names, without TensorFlow."""
+"""Finds the model directory or bundle for an option, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pocketbert.notation import command
 from pocketbert.progress import log_info
 
 MODEL_FILE, BUNDLE_FILE = "config.json", "bundle.json"
-# Of sentence-transformers, whose config.json may lie in a folder beside it.
+# From sentence-transformers; its config.json may lie in a folder beside it.
 _MODULES_FILE = "modules.json"
 # What an option takes: a model directory, a bundle, either of them, or a model directory or an architecture.
 ModelForm: TypeAlias = Literal["model", "bundle", "either", "start"]
@@ -32,13 +32,13 @@ _OWNERS = {
 
 
 def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str, ...] = ()) -> Path | None:
-    """Finds what an option names.
+    """Finds the model directory or bundle for an option.
 
     Args:
-      value: a model directory or a bundle, or the output folder of `finetune`, `distill`, `bundle` and others, which
-        holds one; or a name.
+      value: a model directory or bundle; an output folder with one, from `finetune`, `distill`, `bundle` and others; or
+        a name.
       form: what the option takes.
-      names: names of models that `pocketbert fetch` knows.
+      names: model names for `pocketbert fetch`.
     Returns:
       The folder; None for one of `names`.
     Raises:
@@ -64,7 +64,7 @@ def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str,
 
 
 def hub_name(name: str) -> str | None:
-    """The name of a model on Hugging Face's hub, with its owner; None if a name does not look like one."""
+    """Returns a model's name on Hugging Face's hub, with its owner; None if it does not look like one."""
     if _HUB_NAME.fullmatch(name) and not name.startswith("."):
         return name
     owner = next((owner for prefix, owner in _OWNERS.items() if name.startswith(prefix)), None)
@@ -72,7 +72,7 @@ def hub_name(name: str) -> str | None:
 
 
 def hub_remedy(name: str) -> str:
-    """The command that makes a model directory of a model on the hub; empty if the name does not look like one."""
+    """Returns the command to convert a hub model to a model directory; empty if the name does not look like one."""
     repository = hub_name(name)
     if repository is None:
         return ""

@@ -1,4 +1,4 @@
-"""Soft labels of several heads: the answer of each head, as `predict --soft-labels` writes it into a .jsonl file.
+"""Soft labels for several heads: each head's answer, as `predict --soft-labels` writes it into a .jsonl file.
 
 A line is `{"text": "to Rome", "intent": {"label": "book", "probabilities": {"book": 0.9, "cancel": 0.1}}, "slots":
 {"spans": [[3, 7, "LOC"]], "words": [[0, 2], [3, 7]], "probabilities": [null, {"O": 0.1, "B-LOC": 0.7, "I-LOC":
@@ -27,17 +27,15 @@ _HALF = 0.5
 
 
 class SoftHeads:
-    """A file with answers of each head.
+    """A file with each head's answers.
 
     Args:
       source: the file.
       columns: `probabilities`.
-      kinds: name of each head → its kind.
-      column_of: name of each head → the member with its answer.
-
+      kinds: head name → kind.
+      column_of: head name → member with its answer.
     Attributes:
-      plain: a row for each line, with the labels alone, for readers of tables.
-
+      plain: a row for each line, with the labels alone, for table readers.
     Raises:
       UserError: the file or a head cannot have soft labels.
     """
@@ -59,14 +57,14 @@ class SoftHeads:
         self._rows, self.plain = self._read(source)
 
     def without_answers(self, source: Any) -> Any:
-        """Another table, such as a dev split: the labels alone of a .jsonl file with answers, and others unchanged."""
+        """Returns another table, such as a dev split, unchanged, or a .jsonl file's labels alone if it has answers."""
         if not isinstance(source, str | os.PathLike) or Path(source).suffix.lower() != ".jsonl":
             return source
         rows, plain = self._read(source)
         return source if plain == [row for _, row in rows] else plain
 
     def _read(self, path: str | os.PathLike[str]) -> tuple[list[tuple[int, dict[str, Any]]], list[dict[str, Any]]]:
-        """The lines of a file with their numbers, and their labels alone."""
+        """Returns the numbered lines in a file, and their labels alone."""
         try:
             rows = json_rows(path)
         except ValueError as error:
@@ -79,7 +77,7 @@ class SoftHeads:
         return rows, plain
 
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """The labels of each head, in the order of its first probabilities.
+        """Returns each head's labels, in the order of its first probabilities.
 
         Raises:
           UserError: a head has none.
@@ -97,10 +95,10 @@ class SoftHeads:
         return names
 
     def softened(self, texts: SharedTexts, tasks: Sequence[TaskConfig]) -> SharedTexts:
-        """The texts of `plain` with the soft labels of all heads.
+        """Adds all heads' soft labels to the texts from `plain`.
 
         Raises:
-          UserError: lists all lines that have no probabilities.
+          UserError: lists all lines without probabilities.
         """
         if texts.rows is not None or len(texts) < len(self._rows):
             raise UserError(
@@ -131,7 +129,7 @@ class SoftHeads:
 
 
 def _label(answer: Any, rules: Any) -> Any:
-    """The label, labels or spans of an answer; the most likely ones if it has none."""
+    """Returns an answer's label, labels or spans; the most likely ones if it has none."""
     if not isinstance(answer, dict):
         return answer
     several = rules.label_form == "multi_label"
@@ -145,11 +143,7 @@ def _label(answer: Any, rules: Any) -> Any:
 
 
 def _probabilities(answer: Any, task: TaskConfig) -> list[float]:
-    """The probabilities of a head's labels, in their order.
-
-    Raises:
-      ValueError: there are none.
-    """
+    """Returns the probabilities in label order. Raises `ValueError` without any."""
     if not isinstance(answer, dict) or {*answer} != {*task.labels}:
         received = listed(answer) if isinstance(answer, dict) else shown(answer)
         raise ValueError(f"{PROBABILITIES} must have the labels {listed(task.labels)}; received {received}")

@@ -1,4 +1,4 @@
-"""Training data of a run: a task with its examples, or plain text. See also `PretrainingData`."""
+"""Training data for a run: a task with its examples, or plain text. See also `PretrainingData`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TaskData:
       train: training examples, with labels if a stage learns from them; a `QuestionFile` for spans.
       dev: labelled dev split, to select the best checkpoint.
       metrics: names for `pocketbert.tasks.metrics.compute`, or question scores; empty for the task's defaults.
-      main_metric: metric that selects the checkpoint; empty for the task's default.
+      main_metric: metric to select the checkpoint; empty for the task's default.
       augmented: original and augmented training examples together; None for the originals only.
-      unlabelled: texts without labels, on which distillation learns the teacher's predictions; None without them.
-      least_confidence: probability of the teacher's best label below which an unlabelled text is left out, or None.
+      unlabelled: unlabelled texts; distillation learns the teacher's predictions for them. None without them.
+      least_confidence: leave out unlabelled texts if the teacher's best label has a lower probability; None for all.
       undivided: `train` and `dev` together, if the dev split was drawn; None if it was passed.
       test: labelled examples for the final score of `pb.compress`; nothing else reads them.
     """
@@ -50,13 +50,13 @@ class TaskData:
 
 
 def described_task(task: TaskConfig) -> str:
-    """A task in a few words, such as `sst2 classification, 2 labels (negative, positive)`."""
+    """Describes a task, such as `sst2 classification, 2 labels (negative, positive)`."""
     labels = ", ".join(task.labels[:_LABELS_SHOWN]) + ", …" * (len(task.labels) > _LABELS_SHOWN)
     return f"{task.name} {task.kind}".strip() + (f", {len(task.labels)} labels ({labels})" if task.labels else "")
 
 
 def described_network(config: EncoderConfig, tasks: Sequence[TaskConfig], shapes: Iterable[Sequence[int]]) -> str:
-    """A network in a few words."""
+    """Describes a network in a few words."""
     heads = "; ".join(map(described_task, tasks)) or "no head"
     parameters = sum(math.prod(shape) for shape in shapes)
     layers = f"{config.num_layers} layers of {config.hidden_size}"
@@ -69,7 +69,7 @@ class TextData:
 
     Attributes:
       path: a file, or a folder such as WikiExtractor's output.
-      dev: text of the same formats for the dev part of masked LM, or None.
+      dev: text in the same formats for masked LM's dev part, or None.
     """
 
     path: Path

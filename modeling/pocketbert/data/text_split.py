@@ -1,4 +1,4 @@
-"""A text in two parts: training documents, and a dev part that shares no document or line with them."""
+"""A text in two parts, training documents and a dev part, without common documents or lines."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from pocketbert.progress import log_info
 
 
 class TextSplit:
-    """Training and dev documents of a text.
+    """Training and dev documents in a text.
 
     The dev part is another text or, without one, each `every`-th document. If the text has fewer documents, it is each
-    `every`-th line instead, counted over all documents. Training leaves out what the dev part has, so that equal
-    documents or lines do not make the dev loss look better.
+    `every`-th line instead, counted over all documents. Training leaves out the dev part's documents or lines, so that
+    equal ones do not make the dev loss look better.
 
     Args:
       path: text to train on, for `read_documents`.
-      dev_path: text of the dev part, or None.
+      dev_path: dev text, or None.
       every: see above; 0 for no dev part. Not used with `dev_path`.
-
     Attributes:
-      dev: documents of the dev part; empty without one.
-
+      dev: dev documents; empty without a dev part.
     Raises:
       UserError: an unreadable text, or one with fewer than `every` lines.
     """
@@ -40,10 +38,10 @@ class TextSplit:
             self.dev = self._held_out(every)
 
     def training(self) -> Iterator[Document]:
-        """Yields the documents without the dev part; logs how much of the text that is.
+        """Yields the documents without the dev part; logs their number.
 
         Raises:
-          UserError: the dev part has all of the text.
+          UserError: the dev part has the whole text.
         """
         lines = {line for document in self.dev for line in document.paragraphs} if self._by_line else set()
         documents = {document.paragraphs for document in self.dev}

@@ -33,14 +33,12 @@ def train_dev_split(
       part: approximate fraction in the dev split. Texts are added until it is reached; the last one is left out if it
         would make the split more than twice as large.
       seed: random seed.
-      stratify: draw the same fraction of each class (to within one row, if each text has one row), or about that of
-        each of several labels, and keep at least one training row of each. No effect for scores, for questions, and
-        if texts have too many rows. If heads have labels for a part of the texts alone, it draws the same fraction of
-        the texts of each head, at least one.
-
+      stratify: draw the same fraction from each class (to within one row, if each text has one row), or about that from
+        each of several labels, and keep at least one training row for each. No effect for scores, for questions, and if
+        texts have too many rows. If heads label only some texts, draw the same fraction from each head's texts, at
+        least one.
     Returns:
       Training examples and dev split.
-
     Raises:
       UserError: there are fewer than two different texts, or a head has too few.
     """
@@ -72,7 +70,7 @@ def train_dev_split(
 
 
 def _draw_of_each_class(labels: np.ndarray, group_of: np.ndarray, order: np.ndarray, part: float) -> list[int]:
-    """Draws groups in `order` while the quotas of their classes allow it; returns their numbers."""
+    """Draws groups in `order` while their classes' quotas allow it; returns their numbers."""
     counts = np.bincount(labels)
     first_seen = np.full(len(counts), len(order))
     places = np.empty(len(order), np.int64)
@@ -100,7 +98,7 @@ def _draw_of_each_label(
     aside = deal_out(counts, sizes, missing, room, random) == 0
     in_training, drawn_rows = totals - counts[aside].sum(axis=0, dtype=np.int64), int(sizes[aside].sum())
     for group in np.flatnonzero(aside):
-        # Rows for rarer labels may have taken the last ones of another label.
+        # Rows for rarer labels may have taken another label's last ones.
         if (in_training[counts[group] > 0] == 0).any():
             aside[group], in_training, drawn_rows = False, in_training + counts[group], drawn_rows - sizes[group]
     for group in order:
@@ -117,10 +115,7 @@ def _draw_of_each_head(examples: SharedTexts, group_of: np.ndarray, order: np.nd
     """Draws groups in `order` until each head and each of its labels has its share; returns their numbers.
 
     The rarest comes first, as in `label_strata`. Each label keeps a training text, unless a head would else have no dev
-    text.
-
-    Raises:
-      UserError: a head has too few texts for both splits.
+    text. Raises `UserError` if a head has too few texts for both splits.
     """
     heads = [*examples.parts]
     counts = rows_by_group(examples.strata, group_of)
@@ -145,12 +140,9 @@ def _draw_of_each_head(examples: SharedTexts, group_of: np.ndarray, order: np.nd
 
 
 def _quotas(counts: np.ndarray, part: float, first_seen: np.ndarray) -> np.ndarray:
-    """Rows of each label to draw, int64 [labels]; at least one is left.
+    """Returns the number of rows to draw for each label, int64 [labels]; at least one is left.
 
-    Args:
-      counts: rows with each label.
-      part: fraction to draw.
-      first_seen: place of each label in the order of the draw.
+    `counts` has the rows with each label, `first_seen` each label's place in the draw.
     """
     # Round down, then give the missing rows to the labels with the largest remainders.
     shares = part * counts

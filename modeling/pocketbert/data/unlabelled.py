@@ -1,4 +1,4 @@
-"""Texts without labels, for which a teacher gives the answers in distillation."""
+"""Unlabelled texts; in distillation, a teacher gives the answers."""
 
 from __future__ import annotations
 
@@ -30,22 +30,20 @@ def with_unlabelled(
     skip_bad_rows: bool = False,
     least_confidence: float | None = None,
 ) -> TaskData:
-    """Adds texts without labels, on which a student learns the teacher's predictions.
+    """Adds unlabelled texts. Distillation learns the teacher's predictions for them.
 
-    Texts that are also in the dev split, the test split or among the training examples are left out and counted in the
-    log.
+    Texts in the dev split, the test split or the training examples are left out and counted in the log.
 
     Args:
       data: a task with an answer per text or pair, or several heads.
       source: a `.csv`, `.tsv` or `.jsonl` file; another file with a text per line; or an object as in `table`. Labels
         are not read.
-      text: column of the text.
-      pair: column of the second text of a pair.
-      separator: column separator of a `.csv` file: one character, or `tab`.
+      text: text column.
+      pair: second text column, for pairs.
+      separator: column separator in a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text, and log their number.
-      least_confidence: leave out texts for which the teacher's best label has a lower probability, or the least sure
-        answer of several heads; None for all.
-
+      least_confidence: leave out texts if the teacher's best label has a lower probability; with several heads, if the
+        least sure answer has. None for all.
     Raises:
       UserError: unreadable rows, pairs for single texts or the reverse, another kind of examples, or no text is left.
     """
@@ -96,7 +94,7 @@ def with_unlabelled(
 
 
 def joined(first: Examples, second: Examples) -> Examples:
-    """The examples of both, without labels; with soft labels if both have them."""
+    """Joins examples, without labels; with soft labels if both have them."""
     both = [examples.soft_labels for examples in (first, second) if examples.soft_labels is not None]
     soft = np.concatenate(both) if len(both) == 2 else None
     pairs = None if first.pairs is None or second.pairs is None else [*first.pairs, *second.pairs]
@@ -106,7 +104,7 @@ def joined(first: Examples, second: Examples) -> Examples:
 
 
 def _lines(path: Path) -> Examples:
-    """The lines of a file that are not blank; the ids are line numbers from 1."""
+    """Reads a file's lines that are not blank; ids are line numbers from 1."""
     lines = [(number, line.strip()) for number, line in enumerate(read_utf8(path).split("\n"), start=1)]
     lines = [(number, line) for number, line in lines if line]
     if not lines:

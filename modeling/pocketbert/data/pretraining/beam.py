@@ -24,8 +24,8 @@ def beam_writer(runner: str = DIRECT, beam_options: str = "", workers: int = 1) 
 
     Args:
       runner: `direct` (embedded) or a Beam runner such as `FlinkRunner`.
-      beam_options: command-line options of Beam.
-      workers: number of processes of the direct runner; 0 for one per processor.
+      beam_options: Beam's command-line options.
+      workers: number of processes for the direct runner; 0 for one per processor.
     Raises:
       UserError: Beam is not installed.
     """

@@ -1,9 +1,9 @@
 """Segment pairs for BERT's next-sentence prediction (NSP).
 
 Source: Devlin et al. 2019, section 3.1, task 2 and appendix A.2 (https://arxiv.org/abs/1810.04805), and
-google-research/ bert `create_instances_from_document`. A chunk takes sentences up to the target length of its document:
-the maximum or, for some documents, a random length. It is divided at random between two sentences. In half of the cases
-the second segment is the rest of the chunk; otherwise it comes from a random place in another document, and the rest is
+google-research/bert `create_instances_from_document`. A chunk takes sentences up to its document's target length: the
+maximum or, for some documents, a random length. It is divided at random between two sentences. In half the cases the
+second segment is the rest of the chunk; otherwise it comes from a random place in another document, and the rest is
 used again. Pairs that are too long lose tokens at both ends.
 
 Departure: the other document is always a different one. BERT's code gives up after ten attempts, which matters only for
@@ -27,12 +27,12 @@ SPECIAL_TOKENS = 3
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """Concatenated ids of documents. No sentence or document is empty.
+    """Documents as concatenated ids. No sentence or document is empty.
 
     Attributes:
       word_ids: int32 `[tokens]`.
-      sentences: int64 `[sentences + 1]`, start of each sentence, and the end.
-      documents: int64 `[documents + 1]`, first sentence of each document, and the end.
+      sentences: int64 `[sentences + 1]`, each sentence's start, and the end.
+      documents: int64 `[documents + 1]`, each document's first sentence, and the end.
     """
 
     word_ids: np.ndarray
@@ -44,11 +44,11 @@ class SentencePair(NamedTuple):
     """An example without special tokens: two slices of `TokenizedText.word_ids`.
 
     Attributes:
-      document: number of the first segment's document.
-      first_begin: start of the first segment.
-      first_end: end of the first segment, exclusive.
-      second_begin: start of the second segment.
-      second_end: end of the second segment, exclusive.
+      document: the first segment's document number.
+      first_begin: the first segment's start.
+      first_end: the first segment's end, exclusive.
+      second_begin: the second segment's start.
+      second_end: the second segment's end, exclusive.
       label: `IS_NEXT` or `IS_RANDOM`.
     """
 
@@ -63,13 +63,13 @@ class SentencePair(NamedTuple):
 def next_sentence_pairs(
     text: TokenizedText, *, max_length: int, short_sequence_probability: float, key: Sequence[int]
 ) -> Iterator[SentencePair]:
-    """Makes the examples of all documents, in order.
+    """Makes examples from all documents, in order.
 
     Args:
       text: at least two documents.
       max_length: maximum sequence length, including special tokens; at least 5.
       short_sequence_probability: share of documents split into chunks with a random length from 2 tokens up.
-      key: seed of the random numbers (Python's Mersenne Twister), together with the document's number.
+      key: random seed (Python's Mersenne Twister), together with the document's number.
     Yields:
       Pairs with up to `max_length - 3` tokens, and at least one token in each segment.
     Raises:

@@ -1,4 +1,4 @@
-"""Options of pretraining examples and masking; nothing here imports TensorFlow."""
+"""Options for pretraining examples and masking; nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pocketbert.errors import raise_if_any
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingOptions:
-    """Masking rates. The defaults are BERT's for examples of 128 tokens.
+    """Masking rates. The defaults are BERT's for examples with 128 tokens.
 
     Attributes:
       rate: share of tokens to select; 0 for none.
@@ -44,20 +44,20 @@ class MaskingOptions:
 
     @classmethod
     def of_length(cls, max_length: int, *, whole_words: bool = False) -> MaskingOptions:
-        """BERT's options for examples of up to `max_length` tokens: 20 predictions at 128 tokens, 77 at 512."""
+        """Returns BERT's options for up to `max_length` tokens: 20 predictions at 128 tokens, 77 at 512."""
         return cls(max_predictions=math.ceil(cls.rate * max_length), whole_words=whole_words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingOptions:
-    """Options of pretraining examples.
+    """Options for pretraining examples.
 
     Attributes:
       max_length: maximum sequence length, including special tokens.
       duplicates: number of passes over the text, each with new pairs and static masks.
       masking: static masks; None for dynamic masking.
       short_sequence_probability: share of documents split into shorter examples with a random length.
-      seed: seed of all random draws.
+      seed: seed for all random draws.
       dev_every: one in this many documents of a shard goes to the dev split; 0 for none.
     """
 

@@ -1,9 +1,9 @@
 """Pretraining examples as `tf.train.Example` records: encoding and decoding.
 
-Without baked-in masks, a record has int64 features: `word_ids`, a list with the length of the example;
-`first_segment_length`, the number of tokens up to and including the first [SEP]; `next_sentence_labels`; `document`,
-the number of the first segment's document in the shard. With baked-in masks, it has the names and padded shapes of
-tf-models-official (`BertPretrainDataLoader` with `use_v2_feature_names`).
+Without static masks, a record has int64 features: `word_ids`, a list with the example's length; `first_segment_length`,
+the number of tokens up to and including the first [SEP]; `next_sentence_labels`; `document`, the first segment's
+document number in the shard. With static masks, it has the names and padded shapes in tf-models-official
+(`BertPretrainDataLoader` with `use_v2_feature_names`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def plain_records(word_ids: np.ndarray, pairs: Iterable[SentencePair], tokenizer
 
 
 class Masker:
-    """Makes records with baked-in masks."""
+    """Makes records with static masks."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Masker:
         self._masked = masked
 
     def records(self, word_ids: np.ndarray, pairs: Iterable[SentencePair], shard: int) -> Iterator[bytes]:
-        """Makes the records of a shard. Masks depend on seed, shard and the number of the example in it."""
+        """Makes a shard's records. Masks depend on seed, shard and the example's number in it."""
         length = self._max_length
         start = 0
         remaining = iter(pairs)
@@ -163,7 +163,7 @@ def _width(lengths: tf.Tensor, max_length: int) -> tf.Tensor:
 
 
 def _with_special(word_ids: np.ndarray, pair: SentencePair, tokenizer: VocabularyFacts) -> tuple[np.ndarray, int]:
-    """Returns the ids of an example and the length of its first segment, with special tokens."""
+    """Returns an example's ids and its first segment's length, with special tokens."""
     first = word_ids[pair.first_begin : pair.first_end]
     second = word_ids[pair.second_begin : pair.second_end]
     first_length = len(first) + 2

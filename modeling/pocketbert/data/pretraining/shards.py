@@ -42,9 +42,9 @@ DATA_FOLDER, FINISHED_FOLDER = "data", "finished"
 
 @dataclass(frozen=True)
 class TextPart:
-    """Documents of a file with number % `parts` equal to `index`.
+    """The documents in a file with number % `parts` equal to `index`.
 
-    `stamp` is from the start of the run (`pocketbert.files.stamp`), to detect changes.
+    `stamp` is from the run's start (`pocketbert.files.stamp`), to detect changes.
     """
 
     file: Path
@@ -55,14 +55,14 @@ class TextPart:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """Everything that a process needs to make a shard. It can be pickled.
+    """A process's input to make a shard. It can be pickled.
 
     Attributes:
-      folder: folder of the unfinished run. All processes must see it and the text.
-      shards: parts of the text for each shard.
-      format: format of the text; None detects it for each file.
+      folder: the unfinished run's folder. All processes must see it and the text.
+      shards: each shard's text parts.
+      format: text format; None detects it for each file.
       tokenizer: the tokenizer.
-      options: options of the examples.
+      options: example options.
     """
 
     folder: Path
@@ -72,11 +72,11 @@ class ShardJob:
     options: PretrainingOptions
 
     def finished_file(self, shard: int) -> Path:
-        """File that marks a shard as complete."""
+        """Returns the file that marks a shard as complete."""
         return self.folder / FINISHED_FOLDER / f"{shard:05d}.json"
 
     def shard_file(self, shard: int, folder: str) -> Path:
-        """File with the records of a shard; `folder` is `DEV_FOLDER` or empty."""
+        """Returns a shard's record file; `folder` is `DEV_FOLDER` or empty."""
         return self.folder / DATA_FOLDER / folder / f"shard-{shard:05d}-of-{len(self.shards):05d}.tfrecord"
 
 
@@ -85,8 +85,8 @@ class FinishedShard:
     """Record of a complete shard.
 
     Attributes:
-      train: entry in the manifest.
-      dev: entry in the manifest of the dev split, or None.
+      train: manifest entry.
+      dev: entry in the dev split's manifest, or None.
       left_out_documents: skipped documents, without text or tokens.
       left_out_paragraphs: skipped paragraphs, without words.
     """
@@ -120,7 +120,7 @@ def _digest(content: Any) -> str:
 
 
 def is_finished(job: ShardJob, shard: int) -> bool:
-    """Whether a shard is complete and its files are unchanged."""
+    """Returns whether a shard is complete and its files are unchanged."""
     try:
         finished = FinishedShard.read(job.finished_file(shard))
     except (FileNotFoundError, UserError):
@@ -138,8 +138,8 @@ def is_finished(job: ShardJob, shard: int) -> bool:
 def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
     """Divides files among shards.
 
-    Each file is divided into parts in proportion to its size, at least one, and is read once for each part. Parts are
-    assigned to shards in turn.
+    Each file has parts in proportion to its size, at least one, and is read once for each part. Shards get parts in
+    turn.
     """
     sizes = [max(1, estimated_text_bytes(file)) for file in files]
     total = sum(sizes)
@@ -153,10 +153,10 @@ def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
 
 
 def write_shard(job: ShardJob, shard: int) -> None:
-    """Makes the files of a shard. The file that marks it as complete comes last.
+    """Makes a shard's files. The file that marks it as complete comes last.
 
     Raises:
-      UserError: the text cannot be read, or the shard has too few documents.
+      UserError: the text is unreadable, or the shard has too few documents.
     """
     counts = TextCounts()
     train, dev, without_tokens = _tokenized(job, _documents(job, shard, counts))
@@ -219,7 +219,7 @@ def _tokenized(job: ShardJob, documents: Iterable[Document]) -> tuple[TokenizedT
 
 
 def _remedy(job: ShardJob, is_dev: bool) -> str:
-    """What gives a shard more documents."""
+    """Lists ways to give a shard more documents."""
     remedies = []
     if len(job.shards) > 1:
         remedies.append(f"pass fewer {argument('shards')}")
@@ -273,7 +273,7 @@ def _write(job: ShardJob, shard: int, text: TokenizedText, folder: str) -> Shard
 
 
 def _pairs(text: TokenizedText, options: PretrainingOptions, shard: int, duplicate: int, folder: str) -> np.ndarray:
-    """Returns sentence pairs as int32 `[N, 6]`, which takes a tenth of the memory of a list."""
+    """Returns sentence pairs as int32 `[N, 6]`, a tenth of a list's memory."""
     chosen_pairs = next_sentence_pairs(
         text,
         max_length=options.max_length,
@@ -288,7 +288,7 @@ def _rows(pairs: np.ndarray) -> Iterator[SentencePair]:
 
 
 def _write_records(path: Path, records: Iterable[bytes], count: int) -> np.ndarray:
-    """Writes a TFRecord file atomically; returns the sizes of the records in bytes."""
+    """Writes a TFRecord file atomically; returns the record sizes in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.partial")
     sizes = np.zeros(count, np.int64)

@@ -10,7 +10,7 @@ from pocketbert.data.pretraining.options import MaskingOptions
 
 
 def never_masked_share(encoded: EncodedExamples, vocabulary: MaskingVocabulary, options: MaskingOptions) -> float:
-    """Share of the tokens in words with more tokens than `mask_batch` selects in their example, from 0 to 1.
+    """Returns the token share of words with more tokens than `mask_batch` selects in their example, from 0 to 1.
 
     Text without spaces is one word for byte-level BPE and unigram, so this is most of it.
     """

@@ -1,1 +1,1 @@
-"""Readers of files and tables."""
+"""Reads files and tables."""

@@ -1,6 +1,6 @@
 """The nine GLUE tasks in their official TSV files (Wang et al. 2019, https://gluebenchmark.com/tasks).
 
-Labels have the order of Hugging Face's GLUE data set, so that class indices agree with its fine-tuned models. Quotes
+Labels are in the order that Hugging Face's GLUE data set has, so class indices agree with its fine-tuned models. Quotes
 are ordinary characters in these files.
 """
 
@@ -25,18 +25,18 @@ class GlueTask:
     """A GLUE task: head, metrics and file layout.
 
     Attributes:
-      task: the head, with labels in the order of the logits.
+      task: the head, with labels in logit order.
       folder: the task's folder in the GLUE download.
-      text_column: header of the first sentence.
-      pair_column: header of the second sentence, or None for single sentences.
-      label_column: header of the label in the training and dev files.
+      text_column: first sentence's header.
+      pair_column: second sentence's header, or None for single sentences.
+      label_column: label header in the training and dev files.
       label_texts: label in the files → label in `task.labels`; empty if they are the same.
       metrics: GLUE's metrics, named as in `pocketbert.tasks.metrics`.
-      main_metric: the metric that selects the best checkpoint.
-      dev_splits: names of the dev files, without `.tsv`.
-      test_splits: names of the unlabelled test files.
+      main_metric: metric to select the best checkpoint.
+      dev_splits: dev file names, without `.tsv`.
+      test_splits: unlabelled test file names.
       files: split → paths in the GLUE download, if not `folder/split.tsv`.
-      headless_columns: columns of training and dev files without a header (CoLA).
+      headless_columns: columns in training and dev files without a header (CoLA).
       broken_rows: maximum number of rows with missing columns in the official labelled files. Other libraries skip such
         rows, and published counts depend on it.
     """
@@ -163,14 +163,12 @@ def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples
     """Reads one split of a GLUE task.
 
     Args:
-      name: key of `GLUE`.
-      folder: folder of the task, or the GLUE download with a folder for each task (`SST-2`, `MNLI`, …).
+      name: key in `GLUE`.
+      folder: the task's folder, or the GLUE download with a folder for each task (`SST-2`, `MNLI`, …).
       split: `train`, `dev` or `test`. MNLI has `dev_matched`, `dev_mismatched`, `test_matched` and `test_mismatched`;
         `dev` and `test` are the matched ones. Its `diagnostic` is GLUE's AX, an unlabelled file.
-
     Returns:
       The examples, without labels for test files. Ids are the split and the row number from 0.
-
     Raises:
       UserError: an unknown task or split, a missing or empty file, text that is not UTF-8, a missing column, or an
         unknown label. One error lists all bad rows with line and reason.

@@ -1,4 +1,4 @@
-"""Known data sets of questions on paragraphs, and their file names."""
+"""Known question data sets, and their file names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class QuestionTask:
     """A data set in SQuAD's format.
 
     Attributes:
-      files: split → pattern of file names, with a `*` for each language if there is one file per language or pair.
-      languages: whether to compare answers as MLQA does, by the language of the paragraph (the first `*`), instead of
-        as SQuAD does.
+      files: split → file name pattern, with a `*` for each language if there is one file per language or pair.
+      languages: whether to compare answers as MLQA does, by the paragraph's language (the first `*`), instead of as
+        SQuAD does.
     """
 
     files: Mapping[str, str]
@@ -40,7 +40,7 @@ QUESTION_TASKS: dict[str, QuestionTask] = {
 
 
 def is_question_file(path: str | None) -> bool:
-    """Whether a file has questions: a .json file, or a .jsonl file whose first row has a context and answers."""
+    """Returns whether a file has questions: .json, or .jsonl with a context and answers in the first row."""
     if path is None or not path.lower().endswith((".json", ".jsonl")):
         return False
     if path.lower().endswith(".json"):
@@ -55,11 +55,10 @@ def is_question_file(path: str | None) -> bool:
 
 
 def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dict[str, Path]:
-    """Finds the files of a split.
+    """Finds a split's files.
 
     Returns:
-      Languages (`en`; for MLQA those of paragraph and question, `en-de`; else `""`) → path, in alphabetical order.
-
+      Languages (`en`; for MLQA the paragraph's and the question's, `en-de`; else `""`) → path, in alphabetical order.
     Raises:
       UserError: an unknown split, or no file.
     """
@@ -79,7 +78,7 @@ def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dic
 
 
 def read_questions(name: str, folder: str | os.PathLike[str], split: str) -> QuestionFile:
-    """Reads the questions of a split; the English ones if there are several languages.
+    """Reads a split's questions; the English ones if there are several languages.
 
     Raises:
       UserError: there are no files, or several without English.

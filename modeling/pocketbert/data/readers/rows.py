@@ -1,4 +1,4 @@
-"""Readers of text files. Their errors name the file, the line and the reason."""
+"""Reads text files. Errors name the file, the line and the reason."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
     Only a newline ends a row: `str.splitlines` would also split at U+0085, U+2028 and others, which texts contain.
 
     Returns:
-      (line number from 1, cells) of each line that is not empty.
+      (line number from 1, cells) for each line that is not empty.
     """
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """Reads one line of a JSONL file.
+    """Reads one JSONL line.
 
     Raises:
       ValueError: the line is not a JSON object.

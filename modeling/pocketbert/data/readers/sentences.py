@@ -49,7 +49,7 @@ def split_sentences(text: str) -> list[str]:
     Args:
       text: one paragraph; a line break counts as a space.
     Returns:
-      Sentences, none of them empty; an empty list for a blank text.
+      Sentences, none empty; an empty list for a blank text.
     """
     sentences = []
     start = 0

@@ -1,7 +1,7 @@
-"""Soft labels of words: a probability of each tag, as `predict --soft-labels` writes them into a .jsonl file.
+"""Soft labels for words: tag probabilities, as `predict --soft-labels` writes them into a .jsonl file.
 
 A line is `{"text": "in Rome", "words": [[0, 2], [3, 7]], "probabilities": [{"O": 0.9, "B-LOC": 0.06, "I-LOC": 0.04},
-null]}`, and may have `spans`. `words` are offsets in code points; without them, there is an entry for each word of
+null]}`, and may have `spans`. `words` are offsets in code points; without them, there is an entry for each word from
 `split_words`. A word has its soft label if one of `words` starts with it, and none for `null`.
 """
 
@@ -33,8 +33,7 @@ class SoftTagReader:
     Args:
       source: the training file.
       columns: `probabilities`.
-      types: types of the spans; None for those in the soft labels.
-
+      types: span types; None for those in the soft labels.
     Raises:
       UserError: the training file cannot have soft labels, or its first ones have other labels than IOB2 tags.
     """
@@ -73,17 +72,13 @@ class SoftTagReader:
 
 
 def json_rows(path: _Path) -> list[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects."""
+    """Returns line numbers and objects."""
     lines = enumerate(read_utf8(path).split("\n"), start=1)
     return [(number, json_object(line)) for number, line in lines if line.strip()]
 
 
 def _types_of(path: _Path) -> list[str]:
-    """Types in the first soft label of a file.
-
-    Raises:
-      UserError: there is none, or it lacks a tag.
-    """
+    """Returns the types in a file's first soft label. Raises `UserError` if there is none, or it lacks a tag."""
     try:
         answers = [row.get(PROBABILITIES) for _, row in json_rows(path)]
     except ValueError as error:
@@ -92,10 +87,10 @@ def _types_of(path: _Path) -> list[str]:
 
 
 def tags_in(answers: Iterable[Any], where: str) -> tuple[str, ...]:
-    """The tags in the first soft label of a word.
+    """Returns the tags in the first word's soft label.
 
     Raises:
-      UserError: there is none, or it lacks a tag; `where` says in which file.
+      UserError: there is none, or it lacks a tag; `where` names the file.
     """
     words = (word for answer in answers if isinstance(answer, list) for word in answer)
     first = next((word for word in words if isinstance(word, dict)), {})
@@ -109,7 +104,7 @@ def tags_in(answers: Iterable[Any], where: str) -> tuple[str, ...]:
 
 
 def soft_tags(row: dict[str, Any], text: str, words: np.ndarray, labels: Sequence[str]) -> np.ndarray:
-    """Probabilities [words, tags] of a line.
+    """Returns a line's probabilities [words, tags].
 
     Raises:
       ValueError: they are none, or do not fit the words.
@@ -131,11 +126,7 @@ def soft_tags(row: dict[str, Any], text: str, words: np.ndarray, labels: Sequenc
 
 
 def _word_indices(row: dict[str, Any], text: str, words: np.ndarray, count: int) -> list[int]:
-    """For each of `count` entries of a line the index of its word.
-
-    Raises:
-      ValueError: they are not as many as the words, or one does not start with a word.
-    """
+    """Returns each entry's word index; a line has `count` entries. Raises `ValueError` if they do not fit the words."""
     offsets = row.get(WORDS)
     if offsets is None:
         if count != len(words):
@@ -166,7 +157,7 @@ def _word_indices(row: dict[str, Any], text: str, words: np.ndarray, count: int)
 
 
 def _likely(probabilities: np.ndarray, labels: Sequence[str]) -> list[str]:
-    """The most likely tag of each word as IOB2; `O` for words without soft labels."""
+    """Returns each word's most likely tag as IOB2; `O` for words without soft labels."""
     likely = [labels[index] for index in probabilities.argmax(axis=1)]
     tags = [tag if taught else OUTSIDE for tag, taught in zip(likely, probabilities.max(axis=1) > 0, strict=True)]
     return iob2(spans_of(tags), len(tags))

@@ -1,7 +1,7 @@
-"""GLUE submission: a zip for https://gluebenchmark.com with a file of predictions for each test set.
+"""GLUE submission: a zip for https://gluebenchmark.com with a prediction file for each test set.
 
-Each file has the header `index<TAB>prediction` and one row per row of the test set, numbered from 0. A prediction is a
-label as in the training file, or a score for STS-B. The server requires all eleven files.
+Each file has the header `index<TAB>prediction` and one row per test row, numbered from 0. A prediction is a label as in
+the training file, or a score for STS-B. The server requires all eleven files.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class SubmissionFile:
-    """One file of the zip.
+    """A file in the zip.
 
     Attributes:
       name: name in the zip.
-      task: GLUE task whose model makes the predictions.
-      split: the test split, as in `read_glue`.
+      task: GLUE task; its model makes the predictions.
+      split: test split, as in `read_glue`.
       rows: number of rows in the official test file, checked by the server.
     """
 
@@ -53,8 +53,8 @@ FILES = (
     SubmissionFile("WNLI.tsv", "wnli", "test", 146),
 )
 
-# The most frequent label in the training file, and the mean score for STS-B. The labels of MNLI and QNLI are equally
-# frequent.
+# The most frequent label in the training file, and the mean score for STS-B. MNLI and QNLI have equally frequent
+# labels.
 CONSTANTS = {
     "cola": "1",
     "sst2": "1",
@@ -69,7 +69,7 @@ CONSTANTS = {
 
 
 def files_of(task: str) -> tuple[SubmissionFile, ...]:
-    """Returns the files with predictions of one task's model: three for MNLI, one for any other."""
+    """Returns the prediction files for one task: three for MNLI, one for any other."""
     return tuple(file for file in FILES if file.task == task)
 
 
@@ -78,10 +78,9 @@ def as_texts(task: str, predictions: np.ndarray) -> tuple[list[str], int]:
 
     Args:
       task: a GLUE task.
-      predictions: `[N]`, class indices in the order of the task's labels, or scores.
-
+      predictions: `[N]`, class indices in the task's label order, or scores.
     Returns:
-      The texts, and the number of scores clipped to the range of STS-B.
+      The texts, and the number of scores clipped to STS-B's range.
     """
     glue = GLUE[task]
     if glue.has_scores:
@@ -98,8 +97,8 @@ def write_submission(
     """Writes the zip, and renames it into place once complete. The same predictions give the same bytes.
 
     Args:
-      path: path of the zip.
-      answers: name in the zip → predictions as texts, in the order of the test file.
+      path: zip path.
+      answers: name in the zip → predictions as texts, in test file order.
       overwrite: replace an existing file.
     """
     with new_file(path, overwrite=overwrite) as stream, zipfile.ZipFile(stream, "w") as archive:

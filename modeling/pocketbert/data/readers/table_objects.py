@@ -1,6 +1,6 @@
 """Tables in memory: DataFrames, lists, dicts of columns, data sets from other libraries.
 
-Objects are recognized by their attributes, so that none of these libraries is imported.
+Objects are recognized by their attributes, so none of these libraries is imported.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def splits_of(source: object) -> Mapping[str, Any] | None:
 
 
 def class_names(source: object, column: str) -> tuple[str, ...] | None:
-    """Returns the label names of a data set (`features[column].names`), or None if it has none."""
+    """Returns a data set's label names (`features[column].names`), or None if it has none."""
     features = getattr(source, "features", None)
     feature = features[column] if isinstance(features, Mapping) and column in features else None
-    # Lists of labels have a feature inside.
+    # Label lists have a feature inside.
     names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
     return tuple(names) if names else None
 
 
 def column_names(source: Any) -> set[str] | None:
-    """Names of the columns, or of the members of all rows; None for tuples and data streams."""
+    """Returns the columns, or the members in all rows; None for tuples and data streams."""
     columns = _columns(source)
     if columns is None and isinstance(source, Sequence) and source and isinstance(source[0], Mapping):
         columns = [name for row in source if isinstance(row, Mapping) for name in row]
@@ -52,19 +52,19 @@ def column_names(source: Any) -> set[str] | None:
 
 
 def object_rows(source: object, text: str, pair: str | None, labels: Sequence[str] = ()) -> Iterator[Row]:
-    """Reads the rows of an object, with values as text.
+    """Reads an object's rows, with values as text.
 
     Args:
-      source: a DataFrame (`columns`), a data set from `datasets` (`column_names`), a mapping from columns to values, a
-        list of mappings, or a `tf.data.Dataset` of mappings. Elements of the last two may also be tuples: (text,
+      source: a DataFrame (`columns`), a Hugging Face data set (`column_names`), a mapping from columns to values, a
+        list of mappings, or a `tf.data.Dataset` with mappings. Elements in the last two may also be tuples: (text,
         label), ((text, second text), label), or (mapping, label).
-      text: column of the text.
-      pair: column of the second text, or None.
-      labels: columns of labels; tuples have one.
+      text: text column.
+      pair: second text column, or None.
+      labels: label columns; tuples have one.
     Yields:
       Row number from 0, and the cells or a message.
     Raises:
-      UserError: another type of object, a missing column, or columns with different lengths.
+      UserError: another object type, a missing column, or columns with different lengths.
     """
     required = [column for column in (text, pair, *labels) if column]
     columns = _columns(source)
@@ -84,7 +84,7 @@ def object_rows(source: object, text: str, pair: str | None, labels: Sequence[st
 
 
 def _columns(source: Any) -> Sequence[str] | None:
-    """Returns the column names of an object, or None if it has no columns."""
+    """Returns an object's column names, or None if it has no columns."""
     if isinstance(source, Mapping):
         return [*source]
     for attribute in ("column_names", "columns"):
@@ -122,11 +122,7 @@ def _rows_of_elements(elements: Iterable[Any], text: str, pair: str | None, labe
 
 
 def _named(element: Any, text: str, pair: str | None, label: str | None) -> Mapping[str, Any]:
-    """Returns the values of an element by column.
-
-    Raises:
-      ValueError: the element has another form.
-    """
+    """Returns an element's values by column. Raises `ValueError` for another form."""
     if isinstance(element, Mapping):
         return element
     if isinstance(element, tuple | list) and len(element) == 2 and label:

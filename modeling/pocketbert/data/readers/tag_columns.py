@@ -1,8 +1,8 @@
-"""Tags of words in a column of a table, beside the labels of other heads.
+"""Word tags in a table column, beside the labels of other heads.
 
-A cell has a tag for each word of its text, separated by spaces, where words are what white space separates: `O B-city
-I-city`. Or it has spans, a JSON list as in a .jsonl file of spans; `[]` is a text without one. A .jsonl file or an
-object in memory may have lists of either.
+A cell has a tag for each word in its text, separated by spaces: `O B-city I-city`. White space separates words. Or a
+cell has spans, a JSON list as in a .jsonl file with spans; `[]` is a text without one. A .jsonl file or an object in
+memory may have lists of either.
 """
 
 from __future__ import annotations
@@ -36,22 +36,20 @@ def read_tag_column(
     skip_bad_rows: bool = False,
     without: Collection[str] = (),
 ) -> tuple[TaggedTexts, list[str]]:
-    """Reads the texts of a table with the tags in one of its columns.
+    """Reads a table's texts with the tags in one column.
 
     Args:
       source: see `read_table`.
-      text: column of the text.
-      column: column of the tags or spans; see the module.
-      types: types that spans may have; None for any.
-      separator: column separator of a `.csv` file.
-      skip_bad_rows: skip rows that cannot be read, and log their number.
-      without: ids of rows to leave out.
-
+      text: text column.
+      column: column with the tags or spans; see the module.
+      types: allowed span types; None for any.
+      separator: column separator in a `.csv` file.
+      skip_bad_rows: skip unreadable rows, and log their number.
+      without: row ids to leave out.
     Returns:
-      The texts, and their ids as `read_table` gives them.
-
+      The texts, and their ids from `read_table`.
     Raises:
-      UserError: see `read_table`; a cell has another number of tags than words, a tag without a prefix or of an unknown
+      UserError: see `read_table`; a cell has more or fewer tags than words, a tag without a prefix or with an unknown
         type, spans that overlap or lie outside their text, or tags that no scheme allows.
     """
     columns: dict[str, Any] = {"separator": separator, "skip_bad_rows": skip_bad_rows, "without": without}
@@ -91,18 +89,14 @@ def read_tag_column(
 
 
 def _values(cell: str, column: str) -> list[Any]:
-    """The tags or spans in a cell.
-
-    Raises:
-      ValueError: there are none.
-    """
+    """Returns the tags or spans in a cell. Raises `ValueError` without any."""
     if not cell.strip():
         raise ValueError(f"a cell must have a tag for each word, or a list of spans; received {shown(cell)}")
     if not cell.lstrip().startswith("["):
         return cell.split()
     try:
         values = parse_json(cell, f"column {column!r}")
-        # Objects and lists inside a list of an object in memory are texts, and so are the numbers in these lists.
+        # In an object in memory, objects and lists inside a list are texts, and so are the numbers in these lists.
         return [_span(parse_json(value, "a span")) if _is_json(value) else value for value in values]
     except UserError as error:
         raise ValueError(str(error)) from error
@@ -119,11 +113,7 @@ def _is_json(value: Any) -> bool:
 
 
 def _tagged(text: str, tags: list[str], known_types: set[str] | None) -> tuple[np.ndarray, list[str]]:
-    """The words of a text, int64 `[words, 2]`, and their tags.
-
-    Raises:
-      ValueError: there is not a tag for each word, or a tag is none or has an unknown type.
-    """
+    """Returns a text's words, int64 `[words, 2]`, and their tags. Raises `ValueError` if tags are wrong or missing."""
     words = np.array([match.span() for match in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
     if len(words) != len(tags):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Stream of documents from plain text: WikiExtractor folders, text files or JSONL, compressed or not.
+"""Streams documents from plain text: WikiExtractor folders, text files or JSONL, compressed or not.
 
 wikiextractor  `<doc id=… url=… title=…>`, a line with the title, one paragraph per line, `</doc>`.
 plain          one paragraph per line; an empty line ends a document (BERT's pretraining format).
@@ -30,7 +30,7 @@ TextFormat = Literal["wikiextractor", "plain", "jsonl"]
 COMPRESSION = 4
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# First bytes of a compressed file → function that opens it.
+# A compressed file's first bytes → function that opens it.
 _COMPRESSIONS: dict[bytes, Callable[[Path], BinaryIO]] = {
     b"\x1f\x8b": lambda path: cast(BinaryIO, gzip.open(path)),
     b"\xfd7zXZ\x00": lambda path: cast(BinaryIO, lzma.open(path)),
@@ -49,7 +49,7 @@ class Document:
     """A text with its paragraphs.
 
     Attributes:
-      title: the title, which is not a paragraph; empty if there is none.
+      title: the title, not a paragraph; empty if there is none.
       paragraphs: at least one paragraph; none is empty.
     """
 
@@ -59,14 +59,14 @@ class Document:
 
 @dataclass
 class TextCounts:
-    """Counters of a stream.
+    """Counters for a stream.
 
     Attributes:
       files: files opened.
       documents: documents read.
       paragraphs: paragraphs in these documents.
       empty_documents: skipped documents, without paragraphs.
-      dropped_paragraphs: skipped paragraphs, without letters and digits or with remains of wiki markup.
+      dropped_paragraphs: skipped paragraphs, without letters and digits or with wiki markup.
     """
 
     files: int = 0
@@ -97,9 +97,9 @@ def read_documents(
     """Reads documents one by one.
 
     Args:
-      path: a file, or a folder, whose files are read in the order of their paths, without hidden ones. Compression with
-        gzip, xz or bzip2 is detected from the first bytes.
-      format: format of all files; None detects it from the first line of each file.
+      path: a file, or a folder; its files are read in path order, without hidden ones. Compression with gzip, xz or
+        bzip2 is detected from the first bytes.
+      format: format for all files; None detects it from each file's first line.
       counts: counters to update.
     Yields:
       Documents with text.
@@ -123,7 +123,7 @@ def _documents(root: Path, files: list[Path], format: TextFormat | None, counts:
 def file_documents(
     path: Path, *, format: TextFormat | None, counts: TextCounts, part: tuple[int, int] = (0, 1)
 ) -> Iterator[Document]:
-    """Reads the documents of one file, or of a part of it. There may be none.
+    """Reads the documents in one file, or in a part. There may be none.
 
     Args:
       path: see `read_documents`.
@@ -153,7 +153,7 @@ def file_documents(
 
 
 def estimated_text_bytes(path: Path) -> int:
-    """Estimates the amount of text in a file: its size, times `COMPRESSION` if it is compressed."""
+    """Estimates a file's text size: the file size, times `COMPRESSION` if it is compressed."""
     try:
         return path.stat().st_size * (1 if _opener(path) is None else COMPRESSION)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Pairs of texts for encoders that read one text at a time."""
+"""Text pairs for encoders that read one text at a time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pocketbert.data.readers.tables import column_values
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
-# How often a text finds its partner as the nearest, or among the ten nearest, of all partners.
+# How often a text's partner is the nearest, or among the ten nearest.
 RECALL_METRICS = ("recall_at_1", "recall_at_10")
 
 
 def texts_per_example(data: Examples) -> int:
-    """Texts of an example: 1, 2 for pairs, 3 with negatives."""
+    """Returns the number of texts per example: 1, 2 for pairs, 3 with negatives."""
     return 1 + (data.pairs is not None) + (data.negatives is not None)
 
 
 def single_texts(data: Examples, prompt: str = "") -> Examples:
-    """The texts of pairs or triplets, one by one; those of an example follow one another."""
+    """Returns the texts in pairs or triplets one by one, example after example."""
     columns = [column for column in (data.texts, data.pairs, data.negatives) if column is not None]
     texts = [text for example in zip(*columns, strict=True) for text in example]
     ids = data.ids
@@ -38,11 +38,10 @@ def with_negatives(
     """Adds a negative text to each positive pair.
 
     Args:
-      data: pairs of a file.
-      column: column of the negative text; None for no negatives.
+      data: pairs from a file.
+      column: negative text column; None for no negatives.
       separator: see `read_table`.
       skip_bad_rows: skip pairs without a negative text, and log their number.
-
     Raises:
       UserError: pairs with scores, a missing column, or an empty text; lists the lines.
     """
@@ -67,28 +66,28 @@ def with_negatives(
 
 
 def positive_pairs(data: Examples) -> Examples:
-    """Pairs that belong together: without scores, they get the integer label 1."""
+    """Gives positive pairs, without scores, the integer label 1."""
     if data.labels is not None or data.pairs is None:
         return data
     return dataclasses.replace(data, labels=np.ones(len(data), np.int32))
 
 
 def text_numbers(data: Examples) -> np.ndarray:
-    """A number for each text of `single_texts`, int32; equal texts have equal numbers."""
+    """Numbers the texts from `single_texts`, int32; equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     return np.array([numbers.setdefault(text, len(numbers)) for text in single_texts(data).texts], np.int32)
 
 
 def is_positive(data: Examples) -> bool:
-    """Whether the examples are positive pairs."""
+    """Returns whether the examples are positive pairs."""
     return data.labels is not None and data.labels.dtype == np.int32
 
 
 def scaled_scores(data: Examples, largest: float = 1.0) -> Examples:
-    """Divides scores by the largest possible one, so that they can be targets of cosines.
+    """Divides scores by the largest possible one, for cosine targets.
 
     Raises:
-      UserError: the largest score is not positive, or a score then lies outside of -1 to 1.
+      UserError: the largest score is not positive, or a score then lies outside -1 to 1.
     """
     if not 0 < largest < float("inf"):
         raise UserError(f"{argument('max_score')} must be positive; received {largest:g}")

@@ -1,4 +1,4 @@
-"""Words of a text for labelled spans, as BERT splits them, and also in scripts without spaces."""
+"""Splits texts into words for labelled spans, as BERT does, and also in scripts without spaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalization
 
-# Letters and marks of scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
+# Letters and marks in scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
 UNSPACED = (
     (0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x3005, 0x3007),
     (0x3041, 0x30FF), (0x31F0, 0x31FF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),
@@ -16,13 +16,13 @@ UNSPACED = (
 
 
 def split_words(text: str) -> np.ndarray:
-    """Splits a text as BERT does: at white space; punctuation marks and ideographs are words of their own.
+    """Splits a text as BERT does: at white space; punctuation marks and ideographs are separate words.
 
-    A departure from BERT: so are characters of other scripts without spaces, see `UNSPACED`. A span can then begin and
-    end at each token.
+    Departure: so are characters in other scripts without spaces, see `UNSPACED`. A span can then begin and end at each
+    token.
 
     Returns:
-      int64 `[words, 2]`, the offsets of each word in code points.
+      int64 `[words, 2]`, word offsets in code points.
     """
     # Lone surrogates, which tokenizers drop, have code points too.
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
@@ -39,7 +39,7 @@ def split_words(text: str) -> np.ndarray:
 
 @functools.cache
 def _kinds() -> np.ndarray:
-    """The kind of each code point; those that a tokenizer drops do not end a word."""
+    """Returns each code point's kind; those that a tokenizer drops do not end a word."""
     tables = normalization(lowercase=False)
     remains = tables.count > 0
     kinds = np.full(len(remains), DROPPED)
@@ -58,16 +58,13 @@ def _is_unspaced() -> np.ndarray:
 
 
 def continues(text: str, words: np.ndarray) -> np.ndarray:
-    """Whether each word follows another one without space and is a character of a script without spaces.
+    """Returns bool `[words]`, whether a word follows another one without space in a script without spaces.
 
-    A token may have several such words. Those without a token of their own belong to the word before.
+    A token may have several such words. Those without their own token belong to the word before.
 
     Args:
       text: the text.
       words: int64 `[words, 2]`, offsets.
-
-    Returns:
-      bool `[words]`.
     """
     codes = np.array([ord(text[start]) for start in words[:, 0]], np.int64)
     follows = np.concatenate([[False], words[1:, 0] == words[:-1, 1]])[: len(words)]

@@ -1,6 +1,6 @@
 """XNLI (Conneau et al. 2018, https://arxiv.org/abs/1809.05053): train on English, evaluate in 15 languages.
 
-An example is a premise, a hypothesis and a label: entailment, contradiction or neutral. Labels have the order of GLUE's
+An example is a premise, a hypothesis and a label: entailment, contradiction or neutral. Labels have the order in GLUE's
 MNLI, the English training data. Quotes are ordinary characters in all files.
 
 Dev and test files have two layouts:
@@ -60,10 +60,8 @@ def read_xnli(folder: str | os.PathLike[str], split: str, languages: Sequence[st
       folder: folder with `xnli.dev.tsv` and `xnli.test.tsv`, with `XNLI-1.0`, or with one file per language.
       split: `dev` or `test`.
       languages: languages to read; None for all in the folder.
-
     Returns:
       The examples, one language after the other; `groups` are the languages.
-
     Raises:
       UserError: an unknown split or language, a missing file, text that is not UTF-8, or unreadable rows. One error
         lists all bad rows with line and reason.
@@ -96,7 +94,6 @@ def read_xnli_training(folder: str | os.PathLike[str], file: str | os.PathLike[s
     Args:
       folder: folder with `multinli.train.en.tsv`, `XNLI-MT-1.0` or MNLI's `train.tsv`.
       file: a file to read instead.
-
     Raises:
       UserError: there is no such file; see also `read_xnli`.
     """
@@ -130,7 +127,7 @@ def _ordered(languages: Sequence[str] | set[str]) -> list[str]:
 
 
 def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> Examples:
-    """Concatenates the rows of all languages."""
+    """Concatenates all languages' rows."""
     together = [row for language_rows in rows.values() for row in language_rows]
     return Examples(
         texts=[row.premise for row in together],
@@ -147,7 +144,7 @@ def _examples(rows: Mapping[str, Sequence[_Row]], split: str, source: Path) -> E
 
 
 def _read(path: Path, *, needs_language: bool = False) -> list[_Row]:
-    """Reads the rows of a file, with or without a header."""
+    """Reads a file's rows, with or without a header."""
     rows = tsv_rows(read_utf8(path))
     columns = rows[0][1]
     header = next((names for names in _HEADERS if set(names) <= set(columns)), None)

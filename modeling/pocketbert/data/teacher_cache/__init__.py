@@ -1,1 +1,1 @@
-"""The teacher cache: stored outputs of a teacher."""
+"""The teacher cache: a teacher's stored outputs."""
