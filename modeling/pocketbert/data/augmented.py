@@ -24,11 +24,7 @@ def read_augmented(path: str | os.PathLike[str] | None, task: TaskConfig, train:
 
 
 def without_examples(augmented: Examples, dropped: Examples, *, skip_bad_rows: bool) -> Examples:
-    """Removes augmented rows with an original in `dropped`.
-
-    Raises:
-      UserError: the file does not record the originals.
-    """
+    """Removes augmented rows with an original in `dropped`. Raises `UserError` if the file records no originals."""
     path = augmented.source
     try:
         of_rows, _ = read_table(path, text_column="example", skip_bad_rows=skip_bad_rows)

@@ -1,7 +1,6 @@
 """Tokenized examples, and batches with similar lengths.
 
-A plan is a list of index arrays, one per step: a pure function of lengths, seed and epoch. Training can resume at any
-step.
+A plan has one index array per step, a pure function of lengths, seed and epoch. Training can resume at any step.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ class EncodedExamples:
       word_ids: int32 `[tokens]`, including special tokens, without padding.
       type_ids: int32 `[tokens]` segments; int8 for packed text.
       offsets: int64 `[N + 1]`; example i has the tokens `offsets[i]:offsets[i + 1]`.
-      labels: see `Examples.labels`; int32 `[N, 2]` for questions on paragraphs; int32 `[N, max_length]`, -1 without a
-        label, for token tags; or None.
+      labels: see `Examples.labels`; int32 `[N, 2]` for questions; int32 `[N, max_length]`, -1 for none, for token tags.
       max_length: maximum sequence length, with padding.
       pad_token_id: padding id.
       groups: see `Examples.groups`.
@@ -113,14 +111,13 @@ def plan_batches(
     bucket_multiple: int = BUCKET_MULTIPLE,
     shuffle: bool = True,
 ) -> list[np.ndarray]:
-    """Plans the batches for one epoch.
+    """Plans one epoch's batches: int64 index arrays that together contain each of 0…N−1 once.
 
     With `shuffle`, it permutes the examples, sorts each window of `WINDOW_BATCHES` batches by bucket (stably), cuts it
     into batches, and permutes the batches. Random left-over examples form a smaller last batch. Random numbers come
     from NumPy's PCG64, seeded with (seed, epoch).
 
-    Without `shuffle`, for evaluation, it sorts by bucket, shortest first. `np.concatenate(plan)` maps result rows to
-    examples.
+    Without `shuffle`, for evaluation, it sorts by bucket, shortest first; `np.concatenate(plan)` maps rows to examples.
 
     Args:
       lengths: int `[N]`, number of tokens in each example.
@@ -129,8 +126,6 @@ def plan_batches(
       epoch: epoch number, from 0.
       bucket_multiple: bucket width in tokens.
       shuffle: whether to draw a random order.
-    Returns:
-      int64 index arrays; together they contain each of 0…N−1 once.
     """
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or not len(lengths):
@@ -162,7 +157,7 @@ def encode(
 
     Args:
       examples: sentences or pairs.
-      tokenizer: `tokenizer(texts, pairs, max_length=…)` returns model inputs, int32 `[B, L]`, padded on the right with
+      tokenizer: `tokenizer(texts, pairs, max_length=…)` returns int32 `[B, L]`, right-padded with
         `tokenizer.pad_token_id`.
       max_length: maximum sequence length; longer examples are truncated.
       show_progress: whether to show a progress bar on stderr.
@@ -192,9 +187,9 @@ def encode(
 
 
 def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-    """Makes a `tf.data.Dataset` from a plan. Other threads prepare batches in advance.
+    """Makes a `tf.data.Dataset` from a plan, from step `start` on. Other threads prepare batches in advance.
 
-    `start` is the first step; skipping the steps before it costs nothing.
+    Skipping steps costs nothing.
 
     Returns:
       (inputs, labels) as in `EncodedExamples.batch`, or only inputs for unlabelled examples. All batches have the same

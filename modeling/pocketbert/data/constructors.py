@@ -63,8 +63,7 @@ def table(
     Args:
       source: training table, or a dict with the tables `train` and optionally `validation` or `dev`.
       text: column with the sentence, or the first sentence in a pair.
-      label: column with the label, labels or score. A list names a column with 0 or 1 for each label; the kind is then
-        `multi_label`.
+      label: column with the label, labels or score; for `multi_label`, also a list with a 0/1 column for each label.
       pair: column with the second sentence, or None.
       dev: table with the same columns, to select the best checkpoint. None draws a tenth from the training examples,
         stratified by class; rows with the same text stay together.
@@ -73,14 +72,11 @@ def table(
       kind: `classification` (one class per text), `multi_label` (any number of labels) or `regression` (a score).
       label_names: labels in logit order. None takes the names from a Hugging Face data set, else the labels in the
         table: in numeric order if all are whole numbers, else in alphabetical order.
-      soft_labels: for distillation, columns with a teacher's label probabilities in `label_names` order; or
-        `probabilities`, a column with objects from label to probability. Without a column `label`, a text gets its most
-        likely label.
+      soft_labels: for distillation, columns with a teacher's label probabilities in `label_names` order, or
+        `probabilities`, with objects from label to probability. Without a column `label`, the most likely one counts.
       label_separator: separator between labels in a cell (`multi_label`).
       separator: column separator in a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows without a text or label, and log their number.
-    Returns:
-      The task with training examples and dev split.
     Raises:
       UserError: a missing file or column, an empty text, an unknown label, and so on. One error lists all bad rows.
     """
@@ -170,7 +166,7 @@ def from_pairs(
 
 
 def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskData:
-    """Reads a GLUE task from its official files.
+    """Reads a GLUE task with GLUE's metrics from its official files. MNLI's dev split is the matched one.
 
     Example:
       ```python
@@ -181,8 +177,6 @@ def glue(name: str, folder: _Path, *, augmented: _Path | None = None) -> TaskDat
       name: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli.
       folder: the task's folder, or the GLUE download with a folder for each task (`SST-2`).
       augmented: `pocketbert augment` output for the training examples, for distillation.
-    Returns:
-      The task with training examples, dev split (matched for MNLI) and GLUE's metrics.
     Raises:
       UserError: an unknown task, a missing file, or unreadable rows.
     """
@@ -201,15 +195,13 @@ def xnli(
     languages: Sequence[str] | None = None,
     augmented: _Path | None = None,
 ) -> TaskData:
-    """Reads XNLI: English training examples from MultiNLI, and a dev split in up to 15 languages.
+    """Reads XNLI: English training examples from MultiNLI, and a dev split in up to 15 languages (its `groups`).
 
     Args:
       folder: folder with XNLI's files and, without `train`, MultiNLI's.
       train: file with MultiNLI's English training examples.
       languages: dev split languages, for example `("en", "de")`; None for all in the folder.
       augmented: see `glue`.
-    Returns:
-      The task with its examples; the dev split's `groups` are the languages.
     Raises:
       UserError: a missing file or language, or unreadable rows.
     """
@@ -283,8 +275,7 @@ def tagged(
       dev: file to select the best checkpoint; None draws a tenth from the sentences.
       test: file for the final score in `pb.compress`. Training and selection never read it.
       text: member with the text in a .jsonl file.
-      label: member with the spans in a .jsonl file (None: `spans`), or the tag column's number in a CoNLL file (None:
-        the last).
+      label: member with the spans in a .jsonl file (None: `spans`), or tag column number in a CoNLL file (None: last).
       label_names: span types; None takes those in the training file, in alphabetical order.
       kind: task kind.
       soft_labels: `("probabilities",)` for a teacher's probabilities; see `pocketbert.data.readers.soft_tags`.

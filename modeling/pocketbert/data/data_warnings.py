@@ -64,11 +64,7 @@ class DataWarning(str):
 
 
 def label_warnings(train: LabelledData, dev: LabelledData, labels: Sequence[str] = ()) -> list[DataWarning]:
-    """Counts equal texts with different labels, texts in both splits, and classes with few examples.
-
-    Returns:
-      A warning for each count above 0.
-    """
+    """Warns about equal texts with different labels, texts in both splits, and classes with few examples."""
     warnings = [_conflicts(train), _shared(train, dev), _rare(train, labels)]
     return [warning for warning in warnings if warning is not None]
 
@@ -169,14 +165,11 @@ def truncation_warning(
 
 
 def vocabulary_warnings(texts: Iterable[str], tokenizer: Any) -> list[DataWarning]:
-    """Warns if a vocabulary does not fit the texts' language.
+    """Warns if a vocabulary does not fit texts with at least 50 words: over 5 % unknown, or many tokens per word.
 
     Args:
       texts: any number of texts; at most 1,000 are read, evenly spaced.
       tokenizer: the network's tokenizer.
-    Returns:
-      No warning, or one if there are at least 50 words: more than 5 % of the words or tokens are unknown, or words need
-      many tokens.
     """
     texts_read = [*texts]
     sample = [texts_read[index] for index in evenly(len(texts_read), _TEXTS_SAMPLED)]

@@ -77,15 +77,13 @@ class Examples:
     Attributes:
       texts: sentences, or the first sentence in each pair.
       pairs: second sentences, or None for single sentences.
-      labels: int32 `[N]` class indices, float32 `[N]` scores, int32 `[N, labels]` with 0 and 1 for any number of
-        labels, or None.
+      labels: int32 `[N]` class indices, float32 `[N]` scores, int32 `[N, labels]` with 0 and 1, or None.
       ids: unique example names.
       source: path or data set name, for messages and records.
       groups: each example's group for metrics by group, such as a language, or None.
       skipped_rows: number of unreadable rows skipped in the file.
       soft_labels: float64 `[N, labels]`, a teacher's probabilities, for distillation; or None.
-      negatives: for positive pairs, hard negatives: a text per pair near the first one that does not belong to it; or
-        None.
+      negatives: hard negatives for positive pairs: a text per pair, near the first one but not its partner; or None.
       has_likely_labels: whether the labels are only the most likely soft labels.
     """
 

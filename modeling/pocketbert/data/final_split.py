@@ -21,7 +21,7 @@ from pocketbert.progress import log_info
 SHARE, LEAST = 0.15, 100
 # Below this many examples, each is final in one fold.
 FOLDED, FOLDS = 500, 5
-# Most rare labels in a message.
+# Maximum number of rare labels in a message.
 _SHOWN = 5
 
 
@@ -68,10 +68,9 @@ def three_splits(data: TaskData, *, seed: int = 0) -> ThreeSplits:
     """Divides labelled data; examples with the same text stay together, and classes and labels keep their shares.
 
     Args:
-      data: the examples. A dev split that you passed is not changed; a drawn one is drawn again, with 15 % of the
-        examples, at least 100. The final split is `test` without texts in other splits. Without `test`, it is drawn in
-        the same way, without texts in a passed dev split. Augmented examples are left out, since they may stem from
-        final ones.
+      data: the examples. A dev split that you passed stays; a drawn one is drawn again, with 15 % of the examples, at
+        least 100. The final split is `test` without texts in other splits; without `test`, it is drawn in the same way,
+        without texts in a passed dev split. Augmented examples are left out: they may stem from final ones.
       seed: random seed.
     Raises:
       UserError: fewer than 100 examples can be final.
@@ -144,8 +143,7 @@ def examples_to_fold(data: TaskData, count: int) -> LabelledData:
       data: the examples.
       count: number of folds.
     Raises:
-      UserError: a dev or test split was passed, there are more folds than half the examples, or a class has fewer
-        different texts than folds.
+      UserError: a passed dev or test split, more folds than half the examples, or a class with fewer texts than folds.
     """
     kfold, problems = argument("kfold", count), []
     if data.undivided is None:
@@ -265,7 +263,6 @@ def _new_examples(data: TaskData, final: LabelledData) -> LabelledData:
 def recorded_parts(whole: LabelledData, parts: Iterable[LabelledData]) -> dict[str, Any]:
     """Returns the record for parts drawn from examples: digests for several labels, nothing for others.
 
-    Earlier commits drew without label strata. The digests keep a run that began with their parts from continuing with
-    others.
+    Earlier commits drew without label strata. The digests keep a run with their parts from continuing with others.
     """
     return {} if whole.label_sets is None else {"parts_sha256": [part.identity for part in parts]}

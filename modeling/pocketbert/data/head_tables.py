@@ -62,14 +62,12 @@ def heads(
         each word between white space, such as `O B-city`, or a list of spans; see `tagged`. An empty cell has no label.
         For multi_label, it says that no label applies, and only a row without the column has none.
       weights: head name → weight of its loss in the sum; 1 for the others.
-      dev: table or tables with the same columns, to select the best checkpoint; None draws a tenth from each head's
-        texts.
+      dev: table or tables with the same columns, to select the best checkpoint; None draws a tenth for each head.
       test: table or tables with the same columns for a final score.
       label_separator: separator between labels in a cell (`multi_label`).
       separator: column separator in a `.csv` file: one character, or `tab`.
       skip_bad_rows: skip rows that are unreadable for any head, and log their number.
-      soft_labels: for distillation, `("probabilities",)` for a .jsonl file with a teacher's answers for each head; see
-        `pocketbert.data.soft_heads`.
+      soft_labels: for distillation, `("probabilities",)` for a teacher's answers in a .jsonl file; see `soft_heads`.
     Raises:
       UserError: an unknown kind, a column or weight for an unknown head, a head without labels, or unreadable rows.
     """
@@ -260,10 +258,7 @@ def _read_conll(
 def _rows_without_label(
     source: Any, text: str, column_of: Mapping[str, str], heads_read: _Heads, separator: str
 ) -> tuple[list[str], dict[str, set[str]]]:
-    """Returns all row ids, and for each head those without its label.
-
-    Rows without any label are not among the latter: the first head reports them as bad rows.
-    """
+    """Returns all row ids, and for each head those without its label, except rows without any: these are bad rows."""
     rows = rows_by_id(source, text, [*column_of.values()], separator)
     where = source if isinstance(source, str | os.PathLike) else table_objects.name_of(source)
     without: dict[str, set[str]] = {}

@@ -37,11 +37,7 @@ class StoredFile:
 
 
 def read_signed(path: Path, form: str, version: int, *, absent: str, remedy: str) -> dict[str, Any]:
-    """Reads a manifest, and checks its format and version.
-
-    Raises:
-      UserError: the file is missing, or is not such a manifest.
-    """
+    """Reads a manifest, and checks its format and version. Raises `UserError` if it is missing or another one."""
     if not path.exists():
         raise UserError(absent.format(folder=path.parent))
     content = read_json(path)

@@ -32,15 +32,12 @@ _OWNERS = {
 
 
 def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str, ...] = ()) -> Path | None:
-    """Finds the model directory or bundle for an option.
+    """Finds the model directory or bundle for an option; None for one of `names`.
 
     Args:
-      value: a model directory or bundle; an output folder with one, from `finetune`, `distill`, `bundle` and others; or
-        a name.
+      value: a model directory or bundle, an output folder with one (from `finetune`, `bundle` and others), or a name.
       form: what the option takes.
       names: model names for `pocketbert fetch`.
-    Returns:
-      The folder; None for one of `names`.
     Raises:
       UserError: there is no such model or bundle. The message has a remedy.
     """

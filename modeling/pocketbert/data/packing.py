@@ -2,7 +2,7 @@
 
 Source: google-research/bert `create_pretraining_data.py` (the BERT paper, appendix A.2, has only the lengths).
 Departures, since there is no next-sentence prediction: each text token is in exactly one example (a sentence that does
-not fit starts the next example instead of being truncated, and a longer one is split), and the second segment always
+not fit starts the next example instead of being truncated; a longer one is split), and the second segment always
 follows the first in the text.
 """
 
@@ -35,14 +35,12 @@ def pack(
     seed: int = 0,
     keep_spaces: bool = False,
 ) -> EncodedExamples:
-    """Packs sentences into examples with up to `max_length` tokens. No example crosses a document.
+    """Packs sentences into unlabelled examples with up to `max_length` tokens, in order; none crosses a document.
 
     An example takes whole sentences until the next one does not fit, or until it reaches its document's target length.
-    The target is the full length or, with `short_sequence_probability`, a random length from 2 tokens up, so a model
-    also sees short inputs, as in BERT's code.
-
-    The result depends on the arguments only; random numbers come from NumPy's PCG64, seeded with (seed, document
-    number). A few thousand sentences at a time are in memory, and 5 bytes per token in the result.
+    The target is the full length or, with `short_sequence_probability`, a random length from 2 tokens up: models also
+    see short inputs, as in BERT's code. The result depends on the arguments only; random numbers come from NumPy's
+    PCG64, seeded with (seed, document number). Memory holds a few thousand sentences, and 5 bytes per token.
 
     Args:
       documents: documents from `read_documents`, also as a stream.
@@ -52,10 +50,7 @@ def pack(
         sentences. An example with a single sentence has one segment.
       short_sequence_probability: share of documents split into shorter examples.
       seed: random seed.
-      keep_spaces: put a space before each sentence except a document's first, for byte-level BPE: the space marks the
-        beginning of a word.
-    Returns:
-      Examples without labels, in text order.
+      keep_spaces: put a space before each sentence but a document's first, for byte-level BPE, to mark its first word.
     Raises:
       UserError: an invalid option, or no token in any document.
     """
@@ -175,11 +170,7 @@ def _pack_batch(
     chooser: _Chooser,
     tokenizer: Any,
 ) -> _Packed:
-    """Makes examples from some documents. They contain all text tokens, so it only inserts special tokens.
-
-    `values` are all sentences' ids: sentence i has `values[splits[i]:splits[i + 1]]`. `sentences` has each document's
-    number of sentences, and `number` is the first document's.
-    """
+    """Makes examples from documents; only inserts special tokens. Sentence i has `values[splits[i]:splits[i + 1]]`."""
     lengths = np.diff(splits).tolist()
     cuts: list[tuple[int, int]] = []
     first = 0

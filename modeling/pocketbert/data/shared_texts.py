@@ -115,10 +115,7 @@ class SharedTexts:
 
     @property
     def classes(self) -> np.ndarray | None:
-        """The first classes that a head has, to stratify a dev split.
-
-        None if a head has labels for only some texts: see `strata`.
-        """
+        """Classes to stratify a dev split by, from the first head with any; None if heads label only some texts."""
         if self.rows is not None:
             return None
         return next((part.classes for part in self.parts.values() if part.classes is not None), None)

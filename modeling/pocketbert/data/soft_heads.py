@@ -77,11 +77,7 @@ class SoftHeads:
         return rows, plain
 
     def labels(self) -> dict[str, tuple[str, ...]]:
-        """Returns each head's labels, in the order of its first probabilities.
-
-        Raises:
-          UserError: a head has none.
-        """
+        """Returns each head's labels, in the order of its first probabilities. Raises `UserError` without any."""
         names = {}
         for name, column in self._column_of.items():
             answers = [row[column].get(PROBABILITIES) for _, row in self._rows if isinstance(row.get(column), dict)]
@@ -95,11 +91,7 @@ class SoftHeads:
         return names
 
     def softened(self, texts: SharedTexts, tasks: Sequence[TaskConfig]) -> SharedTexts:
-        """Adds all heads' soft labels to the texts from `plain`.
-
-        Raises:
-          UserError: lists all lines without probabilities.
-        """
+        """Adds all heads' soft labels to the texts from `plain`. Raises `UserError` with all lines that lack them."""
         if texts.rows is not None or len(texts) < len(self._rows):
             raise UserError(
                 f"{self._path}: each line must have the answers of all heads, tags with 'spans'; some lack one; write "

@@ -38,11 +38,7 @@ class TextSplit:
             self.dev = self._held_out(every)
 
     def training(self) -> Iterator[Document]:
-        """Yields the documents without the dev part; logs their number.
-
-        Raises:
-          UserError: the dev part has the whole text.
-        """
+        """Yields the documents without the dev part; logs their number. Raises `UserError` if none is left."""
         lines = {line for document in self.dev for line in document.paragraphs} if self._by_line else set()
         documents = {document.paragraphs for document in self.dev}
         kept = left_out = 0

@@ -23,10 +23,9 @@ Given = TypeVar("Given", bound=LabelledData)
 def train_dev_split(
     examples: Given, part: float = PART, seed: int = 0, *, stratify: bool = False
 ) -> tuple[Given, Given]:
-    """Draws a dev split. Examples with the same first text, or the same paragraph, stay together.
+    """Draws training examples and a dev split. Examples with the same first text or paragraph stay together.
 
-    Texts with more examples than the whole dev split are drawn last, the smaller first, so that a single text does not
-    fill it.
+    Texts with more examples than the whole dev split are drawn last, the smaller first, so that none of them fills it.
 
     Args:
       examples: sentences, pairs or questions.
@@ -35,10 +34,7 @@ def train_dev_split(
       seed: random seed.
       stratify: draw the same fraction from each class (to within one row, if each text has one row), or about that from
         each of several labels, and keep at least one training row for each. No effect for scores, for questions, and if
-        texts have too many rows. If heads label only some texts, draw the same fraction from each head's texts, at
-        least one.
-    Returns:
-      Training examples and dev split.
+        texts have too many rows. If heads label only some texts, draw it from each head's texts, at least one.
     Raises:
       UserError: there are fewer than two different texts, or a head has too few.
     """
@@ -140,10 +136,7 @@ def _draw_of_each_head(examples: SharedTexts, group_of: np.ndarray, order: np.nd
 
 
 def _quotas(counts: np.ndarray, part: float, first_seen: np.ndarray) -> np.ndarray:
-    """Returns the number of rows to draw for each label, int64 [labels]; at least one is left.
-
-    `counts` has the rows with each label, `first_seen` each label's place in the draw.
-    """
+    """Returns the number of rows to draw for each label, int64 [labels]; at least one is left."""
     # Round down, then give the missing rows to the labels with the largest remainders.
     shares = part * counts
     quotas = np.floor(shares + _ROUNDING).astype(np.int64)

@@ -32,12 +32,11 @@ def with_unlabelled(
 ) -> TaskData:
     """Adds unlabelled texts. Distillation learns the teacher's predictions for them.
 
-    Texts in the dev split, the test split or the training examples are left out and counted in the log.
+    Labels are not read. Texts in the dev split, the test split or the training examples are left out and logged.
 
     Args:
       data: a task with an answer per text or pair, or several heads.
-      source: a `.csv`, `.tsv` or `.jsonl` file; another file with a text per line; or an object as in `table`. Labels
-        are not read.
+      source: a `.csv`, `.tsv` or `.jsonl` file, another file with a text per line, or an object as in `table`.
       text: text column.
       pair: second text column, for pairs.
       separator: column separator in a `.csv` file: one character, or `tab`.

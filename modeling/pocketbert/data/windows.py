@@ -75,8 +75,7 @@ class Windows:
       char_ends: int32 [T], paragraph offset after its end; -1 outside the paragraph.
       most_context: bool [T], whether this window has a paragraph token's maximum context: the most tokens on the
         shorter side (BERT; the first window for ties). False outside the paragraph.
-      positions: int32 [W, 2], window positions of the first answer's first and last token; (0, 0) if the answer is not
-        entirely inside, or there is none.
+      positions: int32 [W, 2], the first answer's first and last token in the window; (0, 0) without the entire answer.
     """
 
     word_ids: np.ndarray
@@ -213,11 +212,7 @@ def _most_context(
     length: np.ndarray,
     paragraph_length: np.ndarray,
 ) -> np.ndarray:
-    """Returns bool [P], whether each paragraph token has its maximum context in its window.
-
-    [P] are a token's `question`, `position` in the paragraph, number of paragraph tokens to the `left` of it in the
-    window, and number of paragraph tokens in the window (`length`). `paragraph_length` is [questions].
-    """
+    """Returns bool [P], whether each token has its maximum context in its window; inputs but the last are [P]."""
     token = (np.cumsum(paragraph_length) - paragraph_length)[question] + position
     # BERT's floating-point sum; integers would resolve some ties differently.
     score = np.minimum(left, length - 1 - left) + 0.01 * length

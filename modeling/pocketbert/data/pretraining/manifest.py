@@ -1,9 +1,8 @@
 """Manifest for a folder with pretraining examples.
 
-A folder has `manifest.json`, the ids' `vocab.txt`, and shards. A shard is a TFRecord file with an int32 array `[2,
-examples]` in a second file: each record's tokens and bytes, for random access. The dev split is the same kind of
-folder, called `dev`. The manifest has each file's size and SHA-256, and its own SHA-256. It does not depend on the
-time, the place or the number of processes.
+A folder has `manifest.json`, `vocab.txt` and shards. A shard is a TFRecord file with an int32 array `[2, examples]` in
+a second file: each record's tokens and bytes, for random access. The dev split is the same kind of folder, called
+`dev`. The manifest has each file's size and SHA-256, and its own. Time, place and number of processes do not matter.
 """
 
 from __future__ import annotations
@@ -161,11 +160,7 @@ class PretrainingManifest:
         write_text(folder / MANIFEST_NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def check_files(self, folder: Path, *, digests: bool) -> None:
-        """Compares the files in a folder with the manifest.
-
-        Raises:
-          UserError: lists all missing or damaged files.
-        """
+        """Compares a folder's files with the manifest. Raises `UserError` with all missing or damaged files."""
         files = [self.vocabulary, *(file for shard in self.shards for file in (shard.records, shard.sizes))]
         raise_if_any((problem for file in files for problem in size_problems(folder, file, REMEDY)), str(folder))
         if digests:
@@ -175,11 +170,7 @@ class PretrainingManifest:
 
 
 def read_manifest(folder: Path) -> PretrainingManifest:
-    """Reads and checks a manifest, without its files.
-
-    Raises:
-      UserError: the manifest is missing, damaged, or has another format.
-    """
+    """Reads a manifest, not its files. Raises `UserError` if it is missing, damaged or in another format."""
     path = folder / MANIFEST_NAME
     content = read_signed(path, FORMAT, VERSION, absent=_ABSENT, remedy=REMEDY)
     identity = content.get("identity")

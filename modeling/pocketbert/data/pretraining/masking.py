@@ -6,8 +6,7 @@ least 1 and at most `max_predictions`, never [CLS] or [SEP]. 80 % become [MASK],
 With whole words, words are drawn in random order while all their tokens fit, with one replacement decision per word, as
 in tf-models-official (google-research's code decides per token).
 
-Masks depend on (seed, epoch, example, position) only. A run that resumes, or shuffles differently, draws the same
-masks.
+Masks depend on (seed, epoch, example, position) only: a resumed or differently shuffled run has the same masks.
 """
 
 from __future__ import annotations
@@ -280,11 +279,7 @@ def _choose(
 
 
 def _greedy(lengths: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """Selects words in order, and skips words with too many tokens. Returns bool `[B, S]`.
-
-    `lengths` has each word's number of tokens, int32 `[B, S]`, 0 for no word; `wanted` has the token limits, int32
-    `[B]`.
-    """
+    """Selects words in order while their tokens fit, bool `[B, S]`, from int32 lengths `[B, S]` and limits `[B]`."""
 
     def step(state: tuple[tf.Tensor, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         takes = (length > 0) & (state[0] + length <= wanted)

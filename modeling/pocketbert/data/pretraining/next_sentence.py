@@ -6,8 +6,7 @@ maximum or, for some documents, a random length. It is divided at random between
 second segment is the rest of the chunk; otherwise it comes from a random place in another document, and the rest is
 used again. Pairs that are too long lose tokens at both ends.
 
-Departure: the other document is always a different one. BERT's code gives up after ten attempts, which matters only for
-texts with a few documents.
+Departure: the other document always differs. BERT's code gives up after ten attempts, which matters for few documents.
 """
 
 from __future__ import annotations

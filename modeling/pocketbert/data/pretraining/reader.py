@@ -84,8 +84,7 @@ class PretrainingData:
           dev: folder with the dev split, or None.
           verify: compare each file's SHA-256 with the manifest.
         Raises:
-          UserError: the folder is missing, unfinished, damaged (the error lists all damaged files) or has another
-            version.
+          UserError: the folder is missing, unfinished, damaged (all damaged files are listed) or has another version.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -96,14 +95,12 @@ class PretrainingData:
         return len(self.lengths)
 
     def plan(self, *, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-        """Plans one epoch's steps; a step has examples with similar lengths.
+        """Plans one epoch's steps: int64 `[batch_size]` indices with similar lengths; see `plan_batches`.
 
         Args:
           batch_size: examples per step. Left-over examples are dropped, different ones in each epoch.
           seed: random seed, not negative.
           epoch: epoch number, from 0.
-        Returns:
-          int64 arrays with `batch_size` indices, see `pocketbert.data.batches.plan_batches`.
         Raises:
           UserError: there are fewer than `batch_size` examples.
         """

@@ -123,8 +123,7 @@ def write_pretraining_data(
       shards: number of output files, which affects the result; 0 for one per `TEXT_BYTES_A_SHARD` bytes of text.
       workers: number of processes, which does not affect the result; 0 for one per processor.
       writer: makes the shards instead, for example `pocketbert.data.pretraining.beam.beam_writer(…)`.
-      overwrite: replace an existing folder once the new one is complete, and delete an unfinished run with other
-        options.
+      overwrite: replace an existing folder once the new one is complete; delete an unfinished run with other options.
     Raises:
       UserError: the text is unreadable or too short, the output exists, or it has another run's shards.
     """
@@ -303,8 +302,7 @@ def _processes(workers: int) -> ShardWriter:
                     write_shard(job, shard)
                     progress.update()
                 return
-            # Spawn: a forked process with TensorFlow may hang. With one process per processor, more threads would slow
-            # each other down.
+            # Spawn: a forked process with TensorFlow may hang. There is one process per processor, so one thread each.
             context = multiprocessing.get_context("spawn")
             pool = ProcessPoolExecutor(count, context, initializer=begin_worker, initargs=(Parent.here(), 1))
             try:

@@ -42,10 +42,7 @@ DATA_FOLDER, FINISHED_FOLDER = "data", "finished"
 
 @dataclass(frozen=True)
 class TextPart:
-    """The documents in a file with number % `parts` equal to `index`.
-
-    `stamp` is from the run's start (`pocketbert.files.stamp`), to detect changes.
-    """
+    """The documents in a file with number % `parts` equal to `index`; `stamp` detects changes since the run's start."""
 
     file: Path
     index: int
@@ -98,11 +95,7 @@ class FinishedShard:
 
     @classmethod
     def read(cls, path: Path) -> FinishedShard:
-        """Reads a record by `write_shard`.
-
-        Raises:
-          UserError: the record is damaged.
-        """
+        """Reads a record by `write_shard`. Raises `UserError` if it is damaged."""
         try:
             stored = parse_json(path.read_bytes(), path)
             content = stored["shard"]
@@ -136,11 +129,7 @@ def is_finished(job: ShardJob, shard: int) -> bool:
 
 
 def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
-    """Divides files among shards.
-
-    Each file has parts in proportion to its size, at least one, and is read once for each part. Shards get parts in
-    turn.
-    """
+    """Divides files among shards: each has parts in proportion to its size, at least one. Shards get parts in turn."""
     sizes = [max(1, estimated_text_bytes(file)) for file in files]
     total = sum(sizes)
     counts = [-(-shards * size // total) for size in sizes]
@@ -153,11 +142,7 @@ def divide(files: list[Path], shards: int) -> tuple[tuple[TextPart, ...], ...]:
 
 
 def write_shard(job: ShardJob, shard: int) -> None:
-    """Makes a shard's files. The file that marks it as complete comes last.
-
-    Raises:
-      UserError: the text is unreadable, or the shard has too few documents.
-    """
+    """Makes a shard's files, the finished mark last. Raises `UserError` for unreadable or too few documents."""
     counts = TextCounts()
     train, dev, without_tokens = _tokenized(job, _documents(job, shard, counts))
     finished = FinishedShard(

@@ -1,7 +1,6 @@
 """The nine GLUE tasks in their official TSV files (Wang et al. 2019, https://gluebenchmark.com/tasks).
 
-Labels are in the order that Hugging Face's GLUE data set has, so class indices agree with its fine-tuned models. Quotes
-are ordinary characters in these files.
+Labels have Hugging Face's order, so class indices agree with its fine-tuned models. Quotes are ordinary characters.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ class GlueTask:
       test_splits: unlabelled test file names.
       files: split → paths in the GLUE download, if not `folder/split.tsv`.
       headless_columns: columns in training and dev files without a header (CoLA).
-      broken_rows: maximum number of rows with missing columns in the official labelled files. Other libraries skip such
-        rows, and published counts depend on it.
+      broken_rows: maximum number of incomplete rows in the official labelled files. Published counts leave them out.
     """
 
     task: TaskConfig
@@ -149,26 +147,20 @@ GLUE: dict[str, GlueTask] = {
 
 
 def glue_task(name: str) -> GlueTask:
-    """Returns the task called `name`.
-
-    Raises:
-      UserError: there is no such task.
-    """
+    """Returns the task called `name`. Raises `UserError` if there is none."""
     if name not in GLUE:
         raise UserError(f"no GLUE task {name!r}{did_you_mean(name, GLUE)}; the tasks are {', '.join(GLUE)}")
     return GLUE[name]
 
 
 def read_glue(name: str, folder: str | os.PathLike[str], split: str) -> Examples:
-    """Reads one split of a GLUE task.
+    """Reads one split of a GLUE task, without labels for test files. Ids are the split and the row number from 0.
 
     Args:
       name: key in `GLUE`.
       folder: the task's folder, or the GLUE download with a folder for each task (`SST-2`, `MNLI`, …).
       split: `train`, `dev` or `test`. MNLI has `dev_matched`, `dev_mismatched`, `test_matched` and `test_mismatched`;
         `dev` and `test` are the matched ones. Its `diagnostic` is GLUE's AX, an unlabelled file.
-    Returns:
-      The examples, without labels for test files. Ids are the split and the row number from 0.
     Raises:
       UserError: an unknown task or split, a missing or empty file, text that is not UTF-8, a missing column, or an
         unknown label. One error lists all bad rows with line and reason.

@@ -62,10 +62,7 @@ def prefixed(label: str) -> str:
 
 
 def spans_of(tags: Sequence[str]) -> list[WordSpan]:
-    """Decodes a sentence's tags by conlleval's rules (as seqeval implements them).
-
-    They decode IOB1, IOB2 and BIOES, and give every other sequence a meaning: a changed type starts a span.
-    """
+    """Decodes any tags to spans by conlleval's rules, as seqeval implements them: a changed type starts a span."""
     from seqeval.metrics.sequence_labeling import get_entities
 
     return [WordSpan(first, last, label) for label, first, last in get_entities(list(tags))]

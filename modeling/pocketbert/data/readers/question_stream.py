@@ -83,11 +83,7 @@ class BoundedJson:
         self._escaping, self._tail = 0, b""
 
     def read(self, size: int = -1) -> bytes:
-        """Reads up to `size` bytes, without a byte-order mark.
-
-        Raises:
-          ValueError: objects nest deeper than `MOST_DEPTH`, or a number has more than `MOST_DIGITS` digits in a row.
-        """
+        """Reads up to `size` bytes, without a byte-order mark. Raises `ValueError` beyond the bounds."""
         content = self._stream.read(size)
         self.digest.update(content)
         if self._at_start and content:
@@ -144,11 +140,7 @@ class BoundedJson:
 
 @contextlib.contextmanager
 def opened(path: Path, *, checked: bool = False) -> Iterator[BoundedJson]:
-    """Opens a file as `BoundedJson`.
-
-    Raises:
-      UserError: the block reads content that is not JSON in UTF-8.
-    """
+    """Opens a file as `BoundedJson`. Raises `UserError` if the block reads content that is not JSON in UTF-8."""
     with open(path, "rb") as stream:
         try:
             yield BoundedJson(stream, checked=checked)

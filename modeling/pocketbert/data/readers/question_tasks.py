@@ -21,8 +21,7 @@ class QuestionTask:
 
     Attributes:
       files: split → file name pattern, with a `*` for each language if there is one file per language or pair.
-      languages: whether to compare answers as MLQA does, by the paragraph's language (the first `*`), instead of as
-        SQuAD does.
+      languages: whether to compare answers by the paragraph's language (the first `*`), as MLQA does.
     """
 
     files: Mapping[str, str]
@@ -78,11 +77,7 @@ def question_paths(name: str, folder: str | os.PathLike[str], split: str) -> dic
 
 
 def read_questions(name: str, folder: str | os.PathLike[str], split: str) -> QuestionFile:
-    """Reads a split's questions; the English ones if there are several languages.
-
-    Raises:
-      UserError: there are no files, or several without English.
-    """
+    """Reads a split's questions; in English if there are several languages. Raises `UserError` without such a file."""
     paths = question_paths(name, folder, split)
     if len(paths) == 1:
         return QuestionFile(next(iter(paths.values())))

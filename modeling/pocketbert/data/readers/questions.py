@@ -65,16 +65,13 @@ class QuestionFile:
     Args:
       path: JSON file in UTF-8, with or without a byte-order mark.
       skip_bad: skip unreadable questions instead of raising an error.
-
     Attributes:
       path: path as passed.
       sha256: file SHA-256.
       skipped_rows: number of skipped questions.
-
     Raises:
       UserError: the file is missing, is not JSON in SQuAD's format, or has an empty question or an answer not at its
-        offset. One error lists the first problems with paragraph, question and remedy. Iterations raise it if the file
-        was removed or changed.
+        offset (the first problems are listed with remedies); or it was removed or changed before an iteration.
     """
 
     unit: ClassVar[str] = "questions"
@@ -203,11 +200,7 @@ class QuestionFile:
             ) from error
 
     def select(self, indices: Iterable[int] | np.ndarray) -> QuestionFile:
-        """Selects the questions at `indices`, in file order, without repetition.
-
-        Raises:
-          ValueError: an index is negative or not below `count`.
-        """
+        """Selects questions at `indices`, in file order, without repetition. Raises `ValueError` for invalid ones."""
         selected = np.unique(np.asarray(list(indices), np.int64))
         if len(selected) and not 0 <= selected[0] <= selected[-1] < self.count:
             raise ValueError(f"indices must be in [0, {self.count}); received {selected[0]} to {selected[-1]}")
@@ -217,11 +210,7 @@ class QuestionFile:
         return view
 
     def check_ids(self) -> None:
-        """Reads the file once to check that ids are unique.
-
-        Raises:
-          UserError: an id is repeated.
-        """
+        """Reads the file once, and raises `UserError` if an id is repeated."""
         # Hashes take eight bytes per question.
         hashes = np.fromiter((hash(question.id) for question in self), np.int64, self.count)
         values, counts = np.unique(hashes, return_counts=True)

@@ -21,11 +21,7 @@ Row: TypeAlias = tuple[int, dict[str, str] | str]
 
 
 def read_utf8(path: str | os.PathLike[str]) -> str:
-    """Reads a UTF-8 file, without its byte-order mark.
-
-    Raises:
-      UserError: the file is missing or empty, or a line is not UTF-8.
-    """
+    """Reads a UTF-8 file, without its byte-order mark. Raises `UserError` if it is missing, empty or not UTF-8."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -47,23 +43,16 @@ def read_utf8(path: str | os.PathLike[str]) -> str:
 
 
 def tsv_rows(text: str) -> list[tuple[int, list[str]]]:
-    """Splits tab-separated text. Quotes are ordinary characters.
+    """Splits tab-separated text into (line number from 1, cells), without empty lines. Quotes are plain characters.
 
     Only a newline ends a row: `str.splitlines` would also split at U+0085, U+2028 and others, which texts contain.
-
-    Returns:
-      (line number from 1, cells) for each line that is not empty.
     """
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [(number, line.split("\t")) for number, line in enumerate(lines, start=1) if line]
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """Reads one JSONL line.
-
-    Raises:
-      ValueError: the line is not a JSON object.
-    """
+    """Reads one JSONL line. Raises `ValueError` if it is not a JSON object."""
     row = parse_json(line, "the line")
     if not isinstance(row, dict):
         raise ValueError(f"the line must be one JSON object; received {type(row).__name__}")
@@ -105,11 +94,7 @@ def shown(value: object) -> str:
 
 
 def parse_score(text: str) -> float:
-    """Reads a regression label.
-
-    Raises:
-      ValueError: `text` is not a finite decimal number.
-    """
+    """Reads a regression label. Raises `ValueError` if `text` is not a finite decimal number."""
     # Python would also read 1_0 and digits of other scripts.
     score = float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else float("nan")
     if not -3.0e38 < score < 3.0e38:

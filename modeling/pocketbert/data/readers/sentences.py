@@ -44,12 +44,10 @@ _LONGEST_WORD = 24
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits a paragraph into sentences. It drops only the space between them.
+    """Splits a paragraph into sentences, none empty. It drops only the space between them.
 
     Args:
       text: one paragraph; a line break counts as a space.
-    Returns:
-      Sentences, none empty; an empty list for a blank text.
     """
     sentences = []
     start = 0

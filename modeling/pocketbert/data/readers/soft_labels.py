@@ -27,11 +27,7 @@ _HALF = 0.5
 
 
 def soft_label_names(source: Any, columns: Sequence[str], separator: str) -> tuple[str, ...]:
-    """Returns the label names: the columns, or the first object's members.
-
-    Raises:
-      UserError: there is no object.
-    """
+    """Returns the label names: the columns, or the first object's members. Raises `UserError` without an object."""
     if tuple(columns) != (PROBABILITIES,):
         return tuple(columns)
     cell = next(filter(None, row_cells(source, PROBABILITIES, separator).values()), "")

@@ -87,11 +87,7 @@ def _types_of(path: _Path) -> list[str]:
 
 
 def tags_in(answers: Iterable[Any], where: str) -> tuple[str, ...]:
-    """Returns the tags in the first word's soft label.
-
-    Raises:
-      UserError: there is none, or it lacks a tag; `where` names the file.
-    """
+    """Returns the tags in the first word's soft label. Raises `UserError`, naming `where`, if they are incomplete."""
     words = (word for answer in answers if isinstance(answer, list) for word in answer)
     first = next((word for word in words if isinstance(word, dict)), {})
     types = list(dict.fromkeys(filter(None, (type_of(prefixed(label)) for label in first))))
@@ -104,11 +100,7 @@ def tags_in(answers: Iterable[Any], where: str) -> tuple[str, ...]:
 
 
 def soft_tags(row: dict[str, Any], text: str, words: np.ndarray, labels: Sequence[str]) -> np.ndarray:
-    """Returns a line's probabilities [words, tags].
-
-    Raises:
-      ValueError: they are none, or do not fit the words.
-    """
+    """Returns a line's probabilities [words, tags]. Raises `ValueError` if they are none, or do not fit the words."""
     answers = row.get(PROBABILITIES)
     if not isinstance(answers, list):
         raise ValueError(

@@ -53,8 +53,7 @@ FILES = (
     SubmissionFile("WNLI.tsv", "wnli", "test", 146),
 )
 
-# The most frequent label in the training file, and the mean score for STS-B. MNLI and QNLI have equally frequent
-# labels.
+# The most frequent training label, and STS-B's mean score. MNLI and QNLI have equally frequent labels.
 CONSTANTS = {
     "cola": "1",
     "sst2": "1",

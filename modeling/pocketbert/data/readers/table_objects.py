@@ -52,7 +52,7 @@ def column_names(source: Any) -> set[str] | None:
 
 
 def object_rows(source: object, text: str, pair: str | None, labels: Sequence[str] = ()) -> Iterator[Row]:
-    """Reads an object's rows, with values as text.
+    """Yields an object's rows: the number from 0, and the cells as text or a message.
 
     Args:
       source: a DataFrame (`columns`), a Hugging Face data set (`column_names`), a mapping from columns to values, a
@@ -61,8 +61,6 @@ def object_rows(source: object, text: str, pair: str | None, labels: Sequence[st
       text: text column.
       pair: second text column, or None.
       labels: label columns; tuples have one.
-    Yields:
-      Row number from 0, and the cells or a message.
     Raises:
       UserError: another object type, a missing column, or columns with different lengths.
     """
@@ -145,11 +143,7 @@ def _row(number: int, cells: Mapping[str, Any]) -> Row:
 
 
 def as_cell(value: Any) -> str:
-    """Formats a value as in a file: None and NaN as an empty cell, 1.0 as 1, lists as JSON.
-
-    Raises:
-      UnicodeDecodeError: bytes are not UTF-8.
-    """
+    """Formats a value as in a file: None and NaN as empty, 1.0 as 1, lists as JSON; only UTF-8 bytes are valid."""
     if hasattr(value, "tolist"):
         # A NumPy array or scalar.
         value = value.tolist()

@@ -70,11 +70,10 @@ def read_table(
       source: path of a `.csv`, `.tsv` or `.jsonl` file in UTF-8, or an object (`table_objects.object_rows`).
       text_column: column with the sentence, or the first sentence in a pair.
       pair_column: column with the second sentence, or None.
-      label_column: column with the label, or None for unlabelled text. Several columns are a label each, with 0 or 1
-        (`multi_label`).
-      labels: labels in logit order. A cell has a label or, unless labels are whole numbers themselves, its index; for
-        `multi_label` also a vector of 0 and 1. None takes the labels in the file: in numeric order if all are whole
-        numbers, else in alphabetical order.
+      label_column: column with the label; several columns with 0 or 1 for `multi_label`; None for unlabelled text.
+      labels: labels in logit order. A cell has a label or, unless labels are whole numbers, its index; for
+        `multi_label` also a vector of 0 and 1. None takes those in the file: in numeric order if all are whole numbers,
+        else in alphabetical order.
       numbered: whether cells may have indices or vectors. Pass False if `labels` has an order not chosen for this file.
       kind: label form.
       label_separator: separator between labels in a cell (`multi_label`); an empty cell has no labels. A .jsonl file or
@@ -84,12 +83,10 @@ def read_table(
         score, and log their number.
       without: row ids to leave out.
     Returns:
-      Examples, and labels in logit order (empty for regression and unlabelled text). The ids are line numbers from 1,
-      or row numbers from 0 for an object.
+      Examples, with line numbers from 1 or an object's row numbers from 0 as ids, and labels in logit order, or none.
     Raises:
       UserError: no such file, another extension, text that is not UTF-8, a missing column, an empty text, an unknown
-        label, an ambiguous label column, or a score that is not a finite number. One error lists all bad rows with line
-        and reason.
+        label, an ambiguous label column, or a score that is not a finite number. One error lists all bad rows.
     """
     is_file = isinstance(source, str | os.PathLike)
     path = Path(source) if is_file else name_of(source)
@@ -192,10 +189,7 @@ def _row_problem(
 
 
 def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[str, ...]:
-    """Returns the columns of good rows in a `.csv`, `.tsv` or `.jsonl` file; empty without one.
-
-    Rows in a `.jsonl` file may have different columns.
-    """
+    """Returns the column names in good rows of a table file (in any for `.jsonl`); empty without one."""
     rows = (cells for _, cells in _file_rows(Path(path), (), separator) if not isinstance(cells, str))
     if Path(path).suffix.lower() != ".jsonl":
         return tuple(next(rows, ()))
@@ -205,11 +199,7 @@ def table_columns(path: str | os.PathLike[str], separator: str = ",") -> tuple[s
 def has_labels(
     path: str | os.PathLike[str], labels: Sequence[str], texts: Sequence[str | None], separator: str = ","
 ) -> bool:
-    """Returns whether a table has the column `label`; if not, logs that its texts have no labels.
-
-    Raises:
-      UserError: another column has only labels or their numbers.
-    """
+    """Returns whether a table has the column `label`; logs if not. Raises `UserError` if another column has labels."""
     columns = table_columns(path, separator)
     if LABEL_COLUMN in columns:
         return True
@@ -237,11 +227,7 @@ def check_columns(path: str | os.PathLike[str], required: Sequence[str], separat
 
 
 def column_values(path: str | os.PathLike[str], column: str, separator: str = ",") -> dict[str, str]:
-    """Returns a column's cells by `read_table`'s row ids; a JSON object without this member has an empty cell.
-
-    Raises:
-      UserError: the file is no table, or has no such column.
-    """
+    """Returns a column by `read_table`'s row ids, empty for missing JSON members. Raises `UserError` without it."""
     rows = _file_rows(Path(path), [column], separator)
     return {str(line): str(cells.get(column, "")) for line, cells in rows if not isinstance(cells, str)}
 
@@ -249,9 +235,7 @@ def column_values(path: str | os.PathLike[str], column: str, separator: str = ",
 def rows_by_id(
     source: Any, text_column: str, columns: Sequence[str], separator: str
 ) -> dict[str, dict[str, str] | None]:
-    """Returns all rows' cells by `read_table`'s row ids; None for an unreadable row.
-
-    A JSON or list row may lack some columns.
+    """Returns rows by `read_table`'s row ids, None for unreadable ones. JSON and list rows may lack some `columns`.
 
     Raises:
       UserError: see `read_table`; no row has one of the columns.

@@ -1,8 +1,7 @@
 """Word tags in a table column, beside the labels of other heads.
 
-A cell has a tag for each word in its text, separated by spaces: `O B-city I-city`. White space separates words. Or a
-cell has spans, a JSON list as in a .jsonl file with spans; `[]` is a text without one. A .jsonl file or an object in
-memory may have lists of either.
+A cell has a tag for each word between white space, such as `O B-city I-city`. Or it has spans, a JSON list as in a
+.jsonl file with spans; `[]` is a text without one. A .jsonl file or an object in memory may have lists of either.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def read_tag_column(
     skip_bad_rows: bool = False,
     without: Collection[str] = (),
 ) -> tuple[TaggedTexts, list[str]]:
-    """Reads a table's texts with the tags in one column.
+    """Reads a table's texts with the tags in one column, and their ids as in `read_table`.
 
     Args:
       source: see `read_table`.
@@ -46,8 +45,6 @@ def read_tag_column(
       separator: column separator in a `.csv` file.
       skip_bad_rows: skip unreadable rows, and log their number.
       without: row ids to leave out.
-    Returns:
-      The texts, and their ids from `read_table`.
     Raises:
       UserError: see `read_table`; a cell has more or fewer tags than words, a tag without a prefix or with an unknown
         type, spans that overlap or lie outside their text, or tags that no scheme allows.

@@ -1,11 +1,9 @@
 """Texts with labelled spans: CoNLL files, and JSONL files with offsets in code points.
 
 A CoNLL file has a word per line, its columns separated by tabs or spaces: the word first, its tag last, as in
-CoNLL-2003's four columns. An empty line ends a sentence; `-DOCSTART-` lines are skipped. A sentence's text is its
-words, joined by spaces.
+CoNLL-2003's four columns. An empty line ends a sentence; `-DOCSTART-` lines are skipped. Spaces join the words.
 
-A JSONL line is `{"text": "…", "spans": [{"start": 0, "end": 5, "label": "LOC"}]}`, or has triples `[0, 5, "LOC"]`, as
-annotation tools write them.
+A JSONL line is `{"text": "…", "spans": [{"start": 0, "end": 5, "label": "LOC"}]}`, or has triples `[0, 5, "LOC"]`.
 """
 
 from __future__ import annotations
@@ -165,13 +163,12 @@ def read_tagged(
       path: the file, in UTF-8.
       types: allowed span types; None for any.
       text: member with the text in a .jsonl file.
-      label: member with the spans in a .jsonl file (None: `spans`), or the tag column's number in a CoNLL file, from 1
-        (None: the last).
+      label: member with the spans in a .jsonl file (None: `spans`), or tag column from 1 in a CoNLL file (None: last).
       skip_bad_rows: skip unreadable sentences or lines, and log their number.
     Raises:
       UserError: a missing or empty file, a line with another number of columns, a tag without a prefix or with an
-        unknown type, tags that no scheme allows, or spans that overlap or lie outside their text. One error lists the
-        first problems with their lines.
+        unknown type, tags that no scheme allows, or spans that overlap or lie outside their text. One error
+        lists the first problems.
     """
     path = Path(path)
     problems = RowProblems(path)

@@ -94,15 +94,12 @@ _Lines = Iterator[tuple[int, str]]
 def read_documents(
     path: str | os.PathLike[str], *, format: TextFormat | None = None, counts: TextCounts | None = None
 ) -> Iterator[Document]:
-    """Reads documents one by one.
+    """Reads documents with text, one by one.
 
     Args:
-      path: a file, or a folder; its files are read in path order, without hidden ones. Compression with gzip, xz or
-        bzip2 is detected from the first bytes.
+      path: a file, or a folder, read in path order without hidden files. gzip, xz and bzip2 are detected.
       format: format for all files; None detects it from each file's first line.
       counts: counters to update.
-    Yields:
-      Documents with text.
     Raises:
       UserError: a missing file, no text, broken compression, text that is not UTF-8, or a row or block in another
         format. The error lists the first problems in a file with their lines; earlier documents were yielded already.
@@ -161,11 +158,7 @@ def estimated_text_bytes(path: Path) -> int:
 
 
 def text_files(path: Path) -> list[Path]:
-    """Lists the files for `read_documents`, in order.
-
-    Raises:
-      UserError: there are no files.
-    """
+    """Lists the files for `read_documents`, in order. Raises `UserError` if there are none."""
     if path.is_file():
         return [path]
     if not path.is_dir():

@@ -84,11 +84,7 @@ def is_positive(data: Examples) -> bool:
 
 
 def scaled_scores(data: Examples, largest: float = 1.0) -> Examples:
-    """Divides scores by the largest possible one, for cosine targets.
-
-    Raises:
-      UserError: the largest score is not positive, or a score then lies outside -1 to 1.
-    """
+    """Divides scores by `largest`, for cosine targets. Raises `UserError` if it is not positive, or exceeded."""
     if not 0 < largest < float("inf"):
         raise UserError(f"{argument('max_score')} must be positive; received {largest:g}")
     if data.labels is None or is_positive(data):

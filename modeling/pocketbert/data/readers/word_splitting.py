@@ -18,8 +18,7 @@ UNSPACED = (
 def split_words(text: str) -> np.ndarray:
     """Splits a text as BERT does: at white space; punctuation marks and ideographs are separate words.
 
-    Departure: so are characters in other scripts without spaces, see `UNSPACED`. A span can then begin and end at each
-    token.
+    Departure: so are characters in other scripts without spaces (`UNSPACED`): spans can begin and end at any token.
 
     Returns:
       int64 `[words, 2]`, word offsets in code points.

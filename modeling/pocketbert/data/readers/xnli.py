@@ -54,17 +54,14 @@ class _Row(NamedTuple):
 
 
 def read_xnli(folder: str | os.PathLike[str], split: str, languages: Sequence[str] | None = None) -> Examples:
-    """Reads the dev or test examples in several languages.
+    """Reads the dev or test examples, one language after the other; `groups` are the languages.
 
     Args:
       folder: folder with `xnli.dev.tsv` and `xnli.test.tsv`, with `XNLI-1.0`, or with one file per language.
       split: `dev` or `test`.
       languages: languages to read; None for all in the folder.
-    Returns:
-      The examples, one language after the other; `groups` are the languages.
     Raises:
-      UserError: an unknown split or language, a missing file, text that is not UTF-8, or unreadable rows. One error
-        lists all bad rows with line and reason.
+      UserError: an unknown split or language, a missing file, text that is not UTF-8, or unreadable rows, all listed.
     """
     folder = Path(folder)
     if split not in SPLITS:

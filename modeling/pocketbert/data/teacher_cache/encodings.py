@@ -29,7 +29,7 @@ def vector_bytes(encoding: str, dtype: str, size: int, limit: int | None = None)
     """Returns one vector's size in bytes.
 
     Args:
-      encoding: one in `ENCODINGS`.
+      encoding: one of `ENCODINGS`.
       dtype: a key in `DTYPES`.
       size: numbers in the vector.
       limit: number of possible indices, for `INDEX_ENCODINGS`.

@@ -209,11 +209,7 @@ def plan_shards(
 
 
 def read_manifest(folder: Path) -> TeacherCacheManifest:
-    """Reads and checks a manifest, without its files.
-
-    Raises:
-      UserError: the manifest is missing, damaged, or has another format.
-    """
+    """Reads a manifest, not its files. Raises `UserError` if it is missing, damaged or in another format."""
     content = read_signed(folder / MANIFEST_NAME, FORMAT, VERSION, absent=_ABSENT, remedy=_REMEDY)
     claimed = content.pop("manifest_sha256", None)
     if claimed != _digest(content):

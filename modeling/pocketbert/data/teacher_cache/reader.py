@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TeacherCache", "TeacherCacheIdentity", "TargetSpec"]
 
-# Maximum number of mapped shards per cache. Each takes a file descriptor, often limited to 1,024 per process; a run
-# opens a cache for each stage.
+# Maximum number of mapped shards per cache, one cache per stage. A process often has at most 1,024 file descriptors.
 MAPPED_SHARDS = 256
 _REMEDY = "copy the cache again, or run the same cache-teacher command, which repairs it"
 
@@ -77,8 +76,7 @@ class TeacherCache:
           expect: required provenance; parts that are None are not compared.
           verify: compare each file's SHA-256 with the manifest, which reads the whole cache. Sizes are always compared.
         Raises:
-          UserError: the cache is missing, unfinished or damaged, or has another provenance; the error lists all
-            differences.
+          UserError: the cache is missing, unfinished or damaged, or has another provenance; lists all differences.
         """
         folder = Path(path)
         manifest = read_manifest(folder)
@@ -156,13 +154,11 @@ class TeacherCache:
             yield contents
 
     def read(self, indices: np.ndarray, width: int) -> list[np.ndarray]:
-        """Reads targets for a batch, padded with zeros.
+        """Reads targets for a batch: arrays `[B, …]`, padded with zeros, in the stored type or decoded.
 
         Args:
           indices: `[B]`, example indices.
           width: padded size of token axes.
-        Returns:
-          One array `[B, …]` per target, in the stored type, or decoded.
         """
         batch = [np.zeros((len(indices), *target.shape_of(width)), target.decoded_dtype) for target in self.targets]
         # Vectors in rows are decoded together, much faster than one by one.
@@ -192,12 +188,11 @@ class TeacherCache:
         return self._shard(int(np.searchsorted(self._firsts, index, side="right")) - 1), int(self._starts[index])
 
     def dataset(self, encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
-        """Makes batches with the teacher's targets, from step `start` on.
+        """Makes batches with the teacher's targets, from step `start` on. All have the same signature.
 
         Returns:
-          `(batch, targets)` in plan order. `batch` has the inputs from `batches.dataset`, and `labels` if there are
-          any; `targets` maps names to tensors, float32 or int32, padded with zeros to the batch width. All batches have
-          the same signature.
+          `(batch, targets)` in plan order: inputs from `batches.dataset`, with `labels` if there are any; and name →
+          float32 or int32 tensor, padded with zeros to the batch width.
         Raises:
           UserError: the cache has other examples.
         """

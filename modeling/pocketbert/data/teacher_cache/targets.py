@@ -31,7 +31,7 @@ class TargetSpec:
       name: name in `Method.targets`.
       shape: shape for one example; None for token axes.
       dtype: stored type, a key in `DTYPES`; integers are positions or indices, from 0.
-      encoding: one in `ENCODINGS`, for vectors on the last axis; see `pocketbert.data.teacher_cache.encodings`.
+      encoding: one of `ENCODINGS`, for vectors on the last axis; see `pocketbert.data.teacher_cache.encodings`.
       limit: for `INDEX_ENCODINGS`, number of possible indices.
       kept: whether the first axis has a row for each of k kept tokens. An example with fewer candidates stores only
         their rows; a reader adds zeros.

@@ -1,7 +1,6 @@
 """Writes a teacher cache. A killed run resumes and writes the same bytes.
 
-The writer fills a shard in memory, writes it atomically, and then adds its digest to the manifest. Shards without a
-digest are made again.
+A shard is filled in memory and written atomically; then the manifest gets its digest. Other shards are made again.
 """
 
 from __future__ import annotations
@@ -90,11 +89,7 @@ class TeacherCachePlan:
         return {**small, **self.vocabulary.contents()}
 
     def manifest(self) -> TeacherCacheManifest:
-        """Makes the manifest before the first shard.
-
-        Raises:
-          UserError: there are no targets or examples, or an example has no candidates.
-        """
+        """Makes the manifest before the first shard. Raises `UserError` without targets, examples or candidates."""
         names = FILE_NAMES[self.vocabulary.kind]
         small = {
             name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -153,11 +148,7 @@ class TeacherCacheWriter:
         return ShardContent(shard, self.manifest.targets, self.lengths[examples], candidates)
 
     def write(self, content: ShardContent) -> None:
-        """Writes a complete shard, and then its digest.
-
-        Raises:
-          ValueError: an example has no targets.
-        """
+        """Writes a complete shard, and then its digest. Raises `ValueError` if an example has no targets."""
         shard = content.shard
         if not content.filled.all():
             raise ValueError(f"{shard.name}: {int((~content.filled).sum())} examples have no targets")
@@ -221,11 +212,7 @@ class ShardContent:
 
 
 def check_range(target: TargetSpec, values: np.ndarray) -> None:
-    """Checks that values are finite in the stored type; integers must be in its range, or below the limit.
-
-    Raises:
-      UserError: a value is not.
-    """
+    """Raises `UserError` unless values are finite in the stored type, or integers in its range and below the limit."""
     if target.holds_indices:
         most = np.iinfo(DTYPES[target.dtype]).max if target.limit is None else target.limit - 1
         if values.size and not (0 <= values.min() and values.max() <= most):
@@ -269,13 +256,11 @@ def sizes_text(targets: Sequence[TargetSpec], lengths: np.ndarray, candidates: n
 
 @contextlib.contextmanager
 def open_writers(plans: Sequence[TeacherCachePlan], *, overwrite: bool = False) -> Iterator[list[TeacherCacheWriter]]:
-    """Opens folders for writing: new ones, or the same caches, interrupted or finished.
+    """Opens writers for new folders, or for the same caches, interrupted or finished.
 
     Complete shards stay if their SHA-256 matches. Nothing is written unless all caches fit on the disk. `overwrite`
     deletes finished caches, and caches with another provenance.
 
-    Yields:
-      The writers, in the same order.
     Raises:
       UserError: a folder has another cache or other content, another process writes to it, or the disk is too small.
     """
