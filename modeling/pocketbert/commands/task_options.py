@@ -1,4 +1,4 @@
-"""Options for a task and its examples, shared by training commands."""
+"""Task and data options shared by training commands."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class TableOptions:
     """Options for reading a .csv, .tsv or .jsonl file.
 
     Attributes:
-      text_column: column of the sentence, or of the first sentence of a pair.
-      pair_column: column of the second sentence.
-      label_column: column of the label, labels or score. Several columns, as in toxic,obscene,threat, are a label each,
-        with 0 or 1 (multi_label). For spans, the member of a .jsonl file (default: spans), or the number of a .conll
-        file's column (default: the last). For several heads, HEAD=COLUMN for each head (default: its name).
-      label_separator: separator of labels in a cell (multi_label).
-      separator: column separator of a .csv file: one character, or tab.
+      text_column: column with the text, or with the first text in a pair.
+      pair_column: column with the second text in a pair.
+      label_column: column with the label, labels or score. Several columns, as in toxic,obscene,threat, are a label
+        each, with 0 or 1 (multi_label). For spans, the .jsonl member (default: spans) or the .conll column number
+        (default: the last). For several heads, HEAD=COLUMN for each head (default: its name).
+      label_separator: separator between labels in a cell (multi_label).
+      separator: column separator in a .csv file: one character, or tab.
       skip_bad_rows: skip and count unreadable rows and questions instead of stopping.
     """
 
@@ -46,12 +46,12 @@ class TableOptions:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """Arguments of `read_table`, except those for labels."""
+        """Arguments for `read_table`, except those for labels."""
         return {name: getattr(self, name) for name in ("text_column", "pair_column", "separator", "skip_bad_rows")}
 
     @property
     def one_label(self) -> str | None:
-        """The label column of data with one; None without a name.
+        """The only label column; None without a name.
 
         Raises:
           UserError: there are several.
@@ -65,10 +65,10 @@ class TableOptions:
 
     @property
     def of_heads(self) -> dict[str, Any]:
-        """Arguments of `pocketbert.data.heads` for the columns of several heads.
+        """Column arguments for `pocketbert.data.heads`.
 
         Raises:
-          UserError: a label column is of no head.
+          UserError: a label column belongs to no head.
         """
         columns = () if self.label_column == TableOptions.label_column else self.label_column
         names = ("label_separator", "separator", "skip_bad_rows")
@@ -82,7 +82,7 @@ class TableOptions:
 
     @property
     def tagged(self) -> dict[str, Any]:
-        """Arguments of `pocketbert.data.tagged` for text and labels."""
+        """Arguments for `pocketbert.data.tagged`, for text and labels."""
         label = None if self.label_column == TableOptions.label_column else self.one_label
         return {"text": self.text_column, "label": label, "skip_bad_rows": self.skip_bad_rows}
 
@@ -93,26 +93,26 @@ class TaskOptions:
 
     Attributes:
       task: a GLUE task (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli), or xnli, squad, squad2 or tydiqa.
-      data: folder with the GLUE download, or with the files of the task.
-      train_file: instead of --task: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll
-        or .jsonl file of spans; for xnli, the MultiNLI file if it is not in --data. For several heads also a file for
+      data: folder with the GLUE download, or with the task's files.
+      train_file: instead of --task: your .csv, .tsv or .jsonl table, a .json or .jsonl file with questions, or a .conll
+        or .jsonl file with spans; for xnli, the MultiNLI file if it is not in --data. For several heads also a file for
         each, as intent=intents.csv,slots=slots.jsonl.
       dev_file: dev split in the same format, to select the checkpoint (default: a tenth of --train-file).
       kind: kind of labels in --train-file: one class, any number of labels, a score, or labelled spans
         (token_classification; implied by a .conll file). embedding trains sentence embeddings on pairs (--pair-column):
         on scores, or without a label column on pairs that belong together; also for --task=stsb.
       heads: several heads on one encoder, as intent:classification,slots:token_classification: each NAME:KIND reads the
-        column NAME of --train-file; the kinds are classification, multi_label, regression and token_classification. An
+        column NAME in --train-file; the kinds are classification, multi_label, regression and token_classification. An
         empty cell has no label for its head.
-      head_weights: several heads: weights of their losses, as slots=2 (default: 1).
-      max_score: embedding: the score of equal texts in --train-file, for example 5.
-      negative_column: embedding: column of a text per pair that is near the first one and does not belong to it.
-      pooling: embedding: pooling of the tokens (default: that of an embedding model, otherwise mean).
-      labels: labels in the order of the logits, or types of spans (default: those in the file, in alphabetical order;
-        with --task that of the task). A teacher's labels LABEL_0, LABEL_1, … are read in this order.
-      metric: metric that selects the best checkpoint, such as accuracy, f1, macro_f1, matthews, auroc or f1:LABEL
-        for classes (default: that of the task). Ties go to the lower loss on the dev split.
-      languages: languages of the XNLI dev set, such as en,de (default: all).
+      head_weights: several heads: loss weights, as slots=2 (default: 1).
+      max_score: embedding: the score for equal texts in --train-file, for example 5.
+      negative_column: embedding: column with a text for each pair: near the first one, but not its partner.
+      pooling: embedding: how to pool the tokens (default: as the embedding model, otherwise mean).
+      labels: labels in the order of the logits, or span types (default: those in the file, in alphabetical order; with
+        --task the task's labels). A teacher's labels LABEL_0, LABEL_1, … are read in this order.
+      metric: metric for selecting the best checkpoint, such as accuracy, f1, macro_f1, matthews, auroc or f1:LABEL for
+        classes (default: the task's metric). Ties go to the lower loss on the dev split.
+      languages: languages in the XNLI dev set, such as en,de (default: all).
     """
 
     GROUP: ClassVar = "Data"
@@ -134,15 +134,15 @@ class TaskOptions:
 
     @property
     def given(self) -> set[str]:
-        """Names of those among `task`, `data`, `train_file` and `dev_file` with a value."""
+        """Names with a value, among `task`, `data`, `train_file` and `dev_file`."""
         return {name for name in (*_GLUE, *_OWN) if getattr(self, name)}
 
 
 def _by_head(option: str, what: str, parts: Sequence[str], sign: str = "=") -> dict[str, str]:
-    """The values of an option with a value for each head.
+    """Parses an option with one value per head.
 
     Raises:
-      UserError: a value is of no head, or a head has two.
+      UserError: a value has no head, or a head has two.
     """
     values: dict[str, str] = {}
     for part in parts:
@@ -154,7 +154,7 @@ def _by_head(option: str, what: str, parts: Sequence[str], sign: str = "=") -> d
 
 
 def _head_problems(options: TaskOptions) -> list[str]:
-    """Problems with the options of several heads."""
+    """Lists problems with options for several heads."""
     if not options.heads:
         return ["--head-weights is for --heads; received it alone; leave it out"] if options.head_weights else []
     others = [f"--{name}" for name in ("task", "labels", "negative_column", "pooling") if getattr(options, name)]
@@ -200,13 +200,13 @@ def problems(options: TaskOptions) -> list[str]:
 
 
 def unlabelled_problems(path: str | None, least_confidence: float | None) -> list[str]:
-    """Problems of the options for unlabelled texts."""
+    """Lists problems with the options for unlabelled texts."""
     alone = least_confidence is not None and not path
     return ["--least-confidence is for --unlabelled-file; received it alone"] if alone else []
 
 
 def with_unlabelled(data: TaskData, path: str | None, least_confidence: float | None, table: TableOptions) -> TaskData:
-    """The data with the texts of --unlabelled-file, if there is one; see `pb.data.with_unlabelled`."""
+    """Adds the texts in --unlabelled-file to the data, if there is one; see `pb.data.with_unlabelled`."""
     if not path:
         return data
     from pocketbert.data.unlabelled import with_unlabelled as added
@@ -230,9 +230,9 @@ def read_examples(
     Args:
       options: the task, or files.
       table: options for reading files.
-      augmented: output of `pocketbert augment`, with the columns of the training file, or text, pair and label for
-        GLUE. Rows augmented from examples in the dev split are skipped.
-      soft_labels: columns of soft labels; see `pocketbert.data.table`.
+      augmented: output from `pocketbert augment`, with the training file's columns, or text, pair and label for GLUE.
+        Rows augmented from dev examples are skipped.
+      soft_labels: columns with soft labels; see `pocketbert.data.table`.
 
     Raises:
       UserError: unreadable files, or augmented questions.
@@ -248,7 +248,7 @@ def read_examples(
 
 
 def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
-    """Pairs of texts for embeddings."""
+    """Reads pairs for embeddings."""
     from pocketbert import data
     from pocketbert.data.readers.tables import table_columns
     from pocketbert.embedding_config import EmbeddingConfig
@@ -279,7 +279,7 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
 def _read_heads(
     options: TaskOptions, table: TableOptions, augmented: str | None, soft_labels: tuple[str, ...]
 ) -> TaskData:
-    """A table with a column for each of several heads."""
+    """Reads a table with one column per head."""
     from pocketbert import data
 
     if augmented:

@@ -1,4 +1,4 @@
-"""Options and result of a search. The fields become flags and docs. Nothing here imports TensorFlow."""
+"""Options and result for a search. Fields become flags and docs. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pocketbert.options import option_problems
 
 # Stage → what it searches (EfficientBERT, section 3.2).
 STAGES = {1: "operations, stacks and widths", 2: "operations", 3: "stacks and widths"}
-# Values for options that are None. The paper's are those of section 4.3; table 6 counts the candidates.
+# Defaults for options that are None. The paper's are from section 4.3; table 6 counts the candidates.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     "quick": {
         "stages": (1, 2),
@@ -46,46 +46,45 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """Options of a search for feed-forward networks (EfficientBERT, Dong et al. 2021, sections 3.2 and 4.3).
+    """Options to search for feed-forward networks (EfficientBERT, Dong et al. 2021, sections 3.2 and 4.3).
 
-    A supernet is warmed up first: the base architecture with the most stacks and the full width. Every candidate starts
-    from slices of it, trains for a short time on a part of the training examples, and is scored on another part. The
-    second stage starts from the winner of the first.
+    The search first warms up a supernet: the base architecture with the most stacks and the full width. Each candidate
+    starts from slices of it, trains shortly on some training examples, and is scored on others. Stage 2 starts from the
+    winner.
 
-    The third stage warms up another supernet, with the operations of the second stage's winner, and trains it with one
-    random candidate per step. Its candidates are scored with slices of these weights, without further training.
+    Stage 3 warms up another supernet, with the operations of the stage 2 winner, and trains it with one random
+    candidate per step. It scores candidates with slices of these weights, without further training.
 
-    Departures: the parts are drawn with the seed; the authors take the first 10 % and the last 1 %, and in stage 3 the
-    last 10 %. Without plain text, supernets are warmed up on the task's examples, and candidates train on these only.
-    The supernet of stage 3 trains on the searched task and on the other tasks that you give; the paper combines all
-    tasks of GLUE. Each task has its own teacher; the paper has one teacher for all. Examples for the scores of stages 1
-    and 2 are among those for stage 3, so that no supernet learns from any of them.
+    Departures: the seed draws the examples to train on and to score on; the authors take the first 10 % and the last 1
+    %, and in stage 3 the last 10 %. Without plain text, supernets are warmed up and candidates trained on the task's
+    examples only. The stage 3 supernet trains on the searched task and on other tasks that you give; the paper combines
+    all GLUE tasks. Each task has its own teacher; the paper has one for all. Stages 1 and 2 score on examples among
+    those for stage 3, so no supernet learns from any.
 
     Attributes:
       method: search method: `efficientbert`.
       preset: source of defaults: `quick` for small data and small machines, or `paper`.
       stages: stages to run: 1 searches operations, stacks and widths, 2 operations only, 3 stacks and widths only
         (default: quick 1,2; paper 1,2,3).
-      candidates: maximum number of candidates in each stage (default: quick 40,20,100; paper 1900,100,3000).
+      candidates: maximum candidates in each stage (default: quick 40,20,100; paper 1900,100,3000).
       minutes: time for all candidates; after it, no further candidate starts.
-      supernet_epochs: passes over the data that warm up a supernet, and that train it in stage 3 (default: 10).
-      candidate_epochs: passes of each candidate over its examples (default: quick 1, paper 3).
-      candidate_share: share of the training examples on which candidates train (default: quick 0.5, paper 0.1).
-      score_share: share of the training examples on which candidates are scored (default: quick 0.2, paper 0.01).
-      stage3_score_share: the same for the candidates of stage 3 (default: quick 0.2, paper 0.1).
-      left_out_share: share of the other tasks' training examples that the supernet of stage 3 does not learn (default:
-        quick 0, paper 0.1).
-      candidate_text_share: share of the plain text on which candidates train for one pass, before their examples
+      supernet_epochs: passes over the data to warm up a supernet, and to train it in stage 3 (default: 10).
+      candidate_epochs: each candidate's passes over its examples (default: quick 1, paper 3).
+      candidate_share: share of training examples for training candidates (default: quick 0.5, paper 0.1).
+      score_share: share of training examples for scoring candidates (default: quick 0.2, paper 0.01).
+      stage3_score_share: share of training examples for scoring stage 3 candidates (default: quick 0.2, paper 0.1).
+      left_out_share: share of other tasks' examples to hide from the stage 3 supernet (default: quick 0, paper 0.1).
+      candidate_text_share: share of the plain text for training candidates, before their examples, for one pass
         (default: quick 0, paper 0.02).
-      retrained: candidates that are trained again for `supernet_epochs`, evenly from the best score to the worst; with
-        stage 3, only those of stage 3. The report shows Kendall's rank correlation of both scores, as in figure 3
+      retrained: candidates to train again for `supernet_epochs`, spread evenly from the best score to the worst; with
+        stage 3, only from stage 3. The report shows Kendall's rank correlation between both scores, as in figure 3
         (default: quick 0, paper 8).
       batch_size: batch size on examples (default: quick 32, paper 256).
       text_batch_size: batch size on plain text (default: quick 32, paper 256).
       learning_rate: peak learning rate on examples (paper).
       text_learning_rate: peak learning rate on plain text (paper).
       max_length: maximum sequence length.
-      seed: seed of the search, of new weights and of the examples' order.
+      seed: seed for the search, new weights and example order.
     """
 
     GROUP: ClassVar = "Search"
@@ -134,7 +133,7 @@ class SearchConfig:
 
     @property
     def resolved_shares(self) -> tuple[float, float, float]:
-        """Shares of the training examples for candidates, for scores, and for the scores of stage 3."""
+        """Shares of the training examples for candidates, for scores, and for stage 3 scores."""
         part, score, stage_3 = (
             _PRESETS[self.preset][name] if getattr(self, name) is None else getattr(self, name)
             for name in ("candidate_share", "score_share", "stage3_score_share")
@@ -142,7 +141,7 @@ class SearchConfig:
         return part, score, stage_3
 
     def resolved(self) -> SearchConfig:
-        """Returns a copy with the preset's values for options that are not given."""
+        """Returns a copy with the preset's values for missing options."""
         values = dict(_PRESETS[self.preset])
         values["candidates"] = tuple(values["candidates"][stage - 1] for stage in self.stages or values["stages"])
         missing = {name: value for name, value in values.items() if getattr(self, name) in (None, ())}
@@ -154,20 +153,19 @@ class SearchResult:
     """Result of a finished search.
 
     Attributes:
-      student_config: path of the best architecture, a config.json for `distill`.
-      supernet: model directory of the supernet that the best candidate belongs to, for `distill`.
+      student_config: path to the best architecture, a config.json for `distill`.
+      supernet: model directory of the best candidate's supernet, for `distill`.
       main_metric: metric of the scores.
       metrics: the best candidate's metrics on the examples for scores.
-      best: number of the best candidate's stage and index, its expressions (`genotype`), `score` and `costs`.
+      best: the best candidate's stage and index, its expressions (`genotype`), `score` and `costs`.
       front: the same for all candidates that no other one beats in both score and cost, from cheap to expensive; after
-        stage 3 for those of stage 3, since its scores have another meaning.
+        stage 3 only for its candidates, since their scores have another meaning.
       cost: name of that cost.
-      candidates: number of scored candidates in each stage.
-      failed: number of candidates whose training failed.
-      retrained: stage and index, `score` and score after the second training (`retrained`) of the candidates that were
-        trained again.
-      kendall_tau: rank correlation of both scores, from -1 to 1; None if fewer than two differ.
-      seconds: time of the candidates over all attempts, without supernets and second trainings.
+      candidates: scored candidates in each stage.
+      failed: candidates with failed training.
+      retrained: stage and index, `score` and score after the second training (`retrained`), for retrained candidates.
+      kendall_tau: rank correlation between both scores, from -1 to 1; None if fewer than two differ.
+      seconds: candidate time over all attempts, without supernets and second trainings.
     """
 
     student_config: str

@@ -1,4 +1,4 @@
-"""Options and results of training runs. The fields become flags and docs. Nothing here imports TensorFlow."""
+"""Options and results for training runs. Fields become flags and docs. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pocketbert.training.weight_patterns import parse_rate_factors, pattern_prob
 if TYPE_CHECKING:
     from pocketbert.model import Model
 
-# Fields of `RunConfig` that a grid can vary.
+# `RunConfig` fields for a grid.
 _VARIED_OF_A_RUN = (
     "precision",
     "evaluation_steps",
@@ -48,7 +48,7 @@ WINDOW_OPTIONS = ("stride", "max_question_tokens")
 
 # Learning rates by width of the network.
 _WIDE, _SMALL_RATE, _WIDE_RATE = 512, 1e-4, 5e-5
-# A head on each token has more to learn than a fit on frozen features gives it.
+# A head on each token must learn more than a fit on frozen features gives it.
 _TOKEN_FACTOR = 3
 # Pairs taught more than the labels alone with 29 and 115 texts (docs/results/small-data.md); the limits are a choice.
 _FEW_EXAMPLES, _CONTRASTIVE_STEPS = range(24, 200), 24
@@ -60,50 +60,46 @@ _T = TypeVar("_T", bound="TrainResult")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Options of every training run.
+    """Options for every training run.
 
     Attributes:
-      precision: computation in `float32`, `bfloat16`, or `float16` with dynamic loss scaling; weights and losses stay
-        float32.
-      teacher_precision: precision of a live teacher (default: as the student). `bfloat16` and `float16` are faster on
-        hardware that supports them; targets then have two to three digits.
-      seed: seed of new weights, dropout, masking and example order.
-      evaluation_steps: steps between evaluations, in addition to those after each epoch, in stages with a head or a dev
-        split.
-      evaluation_batches: maximum number of dev batches with 32 pretraining examples, always the same; the default has
-        about 50,000 masked tokens.
+      precision: compute in `float32`, `bfloat16`, or `float16` with loss scaling; weights and losses stay float32.
+      teacher_precision: precision for a live teacher (default: as the student). `bfloat16` and `float16` are faster on
+        hardware with support for them; targets then have two to three digits.
+      seed: seed for new weights, dropout, masking and example order.
+      evaluation_steps: steps between further evaluations, besides one per epoch, in stages with a head or dev split.
+      evaluation_batches: maximum number of dev batches, with 32 pretraining examples each, always the same; the default
+        has about 50,000 masked tokens.
       whole_words: mask whole words in pretraining examples; the dev split keeps its masks.
-      patience: evaluations without improvement before a stage stops; pretraining then keeps the best weights, otherwise
-        the last ones.
+      patience: evaluations without improvement before a stage stops; with it, pretraining keeps the best weights.
       max_steps: most updates in each stage; the learning rate falls to 0 there.
-      freeze: weights that stay as they are: `embeddings`, `pooler`, `head`, `layers:1-6` (from 1), or names of weights
-        as in the model directory, with * for any characters.
-      layer_decay: factor of the learning rate from layer to layer, downwards: for 0.9 and 6 layers, 1 for the head and
-        layer 6, 0.9 for layer 5, 0.9^5 for layer 1 and 0.9^7 for the embeddings.
-      rate_factors: factors of the learning rate for some weights, as PATTERN=FACTOR with the patterns of --freeze.
-      label_smoothing: share of the labels that is spread evenly over all classes in the loss, for labels and masked
-        tokens.
-      dropout: dropout of encoder and head in training (default: as in config.json).
-      truncation: how texts with more than --max-length tokens are cut: `head` keeps the first tokens, `tail` the last,
-        `head-tail:N` the first N and the last; `only-second` cuts the second text of a pair, `longest-first` the longer
+      freeze: weights to leave as they are: `embeddings`, `pooler`, `head`, `layers:1-6` (from 1), or weight names from
+        the model directory, with * for any characters.
+      layer_decay: learning rate factor from each layer to the one below: for 0.9 and 6 layers, 1 for the head and layer
+        6, 0.9 for layer 5, 0.9^5 for layer 1 and 0.9^7 for the embeddings.
+      rate_factors: learning rate factors for some weights, as PATTERN=FACTOR with the patterns of --freeze.
+      label_smoothing: share to spread evenly over all classes in the loss, for labels and masked tokens.
+      dropout: dropout in encoder and head during training (default: as in config.json).
+      truncation: how to cut texts with more than --max-length tokens: `head` keeps the first tokens, `tail` the last,
+        `head-tail:N` the first N and the last; `only-second` cuts the second text in a pair, `longest-first` the longer
         one (default: as stored in the model, otherwise head). The model and its bundles keep it.
       qat: quantization-aware training: in the last stage, round weights and activations as this recipe does, in
         training and evaluation. Start from a trained model, and export with the same recipe.
-      keep_checkpoints: models to keep beside the result, in checkpoints/step-N: `best`: none; a number: those of the
-        last evaluations, the last model among them; `every-epoch`: one after each epoch.
+      keep_checkpoints: models to keep beside the result, in checkpoints/step-N: `best`: none; a number: those from the
+        last evaluations, including the last model; `every-epoch`: one after each epoch.
       gradient_checkpointing: compute each layer again in the backward pass instead of storing it: less memory, more
         time, the same gradients.
-      decision_thresholds: choose the thresholds of the answers on the dev split, or out of fold, for two classes or
-        several labels: those with the best metric that selects the checkpoint. predict then applies them instead of
-        0.5. Of several heads, each one that they fit has its own.
-      reject: share of the right answers to keep, such as 0.95, for one of several classes: below the threshold on the
-        highest probability that keeps them on the dev split, predict answers null.
+      decision_thresholds: choose answer thresholds on the dev split, or out of fold, for two classes or several labels:
+        those that maximize the checkpoint metric. predict then applies them instead of 0.5. With several heads, each
+        suitable head has its own.
+      reject: share of right answers to keep, such as 0.95, when each text has one class. A threshold on the highest
+        probability keeps this share on the dev split; below it, predict answers null.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
       show_texts: show up to 20 wrongly predicted texts in report.html; --noshow-texts for private data.
-      distribution: devices that share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`:
-        all GPUs of this machine. `multi-worker`: several machines; run the command on each, with its own TF_CONFIG and
-        the same files; the first one writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
-      tpu: name or address of the TPU for `tpu`.
+      distribution: devices to share each batch. `one`: TensorFlow's default, one GPU or the processors. `mirrored`: all
+        GPUs in this machine. `multi-worker`: several machines; run the command on each, with its own TF_CONFIG and the
+        same files; the first one writes. `tpu`: one TPU, not a pod; not tested on a TPU yet.
+      tpu: TPU name or address, for --distribution=tpu.
       overwrite: discard a finished run in the output folder, or a run with other options.
     """
 
@@ -174,7 +170,7 @@ class RunConfig:
         raise_if_any(problems, "run options")
 
     def recorded(self) -> dict[str, Any]:
-        """Options that affect the result, as JSON values."""
+        """Returns the options that affect the result, as JSON values."""
         recorded = dataclasses.asdict(self)
         for name in ("checkpoint_seconds", "show_texts", "tpu", "overwrite"):
             del recorded[name]
@@ -187,28 +183,27 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneConfig:
-    """Options of fine-tuning. A study with small networks chose the defaults (docs/results/small-data.md).
+    """Options for fine-tuning. A study with small networks chose the defaults (docs/results/small-data.md).
 
     Attributes:
       learning_rate: peak learning rate (default: 1e-4, or 5e-5 for networks wider than 512; three times as much for
         token_classification, a tenth after contrastive steps).
-      head_pooling: where a sentence head reads the text: the `first` token, the `mean` of the tokens, or `auto`: the
-        one that fits better on frozen features. A head on the first token makes bundles faster.
-      pairs: how the encoder reads pairs of texts: `joint` in one row, or `separate`, one by one, with a head on the
-        vectors u and v of the two texts, [u, v, |u − v|, u·v]; `auto`: the form that fits better on frozen features
-        (default: auto for a sentence encoder with up to 1,000 pairs, otherwise joint).
-      head_start: weights of a new head: from a linear `fit` on frozen features, or `random`.
-      head_start_examples: most training examples that this fit reads; fewer start sooner.
-      contrastive_steps: updates that move texts with one label together before the head is fitted, for classes of
+      head_pooling: where a sentence head reads the text: the `first` token, the `mean` over tokens, or `auto`: the
+        better fit on frozen features. A head on the first token makes bundles faster.
+      pairs: how the encoder reads pairs of texts: `joint` in one row, or `separate`, one by one, with a head on their
+        two vectors u and v, [u, v, |u − v|, u·v]; `auto`: the better fit on frozen features (default: auto for a
+        sentence encoder with up to 1,000 pairs, otherwise joint).
+      head_start: weights for a new head: from a linear `fit` on frozen features, or `random`.
+      head_start_examples: most training examples for this fit; fewer start sooner.
+      contrastive_steps: updates before the head is fitted, to move texts with the same label together, for classes of
         single texts (default: 24 for 24 to 199 examples, otherwise 0).
-      calibrate: scale the logits by a temperature that fits the dev split (Guo et al. 2017); decisions do not change.
+      calibrate: scale the logits by a temperature fitted on the dev split (Guo et al. 2017); decisions do not change.
       schedule: schedule after the warm-up: `linear` or `cosine` decay to 0, or `constant`.
-      warmup_ratio: share of steps for warm-up.
+      warmup_ratio: share of the steps for warm-up.
       epochs: passes over the training examples.
       batch_size: batch size.
-      micro_batches: number of parts per batch, to save memory; the update is the same.
-      max_length: maximum sequence length; longer texts are truncated, paragraphs read in windows (default: 128,
-        questions 384).
+      micro_batches: parts per batch, to save memory; the update is the same.
+      max_length: maximum sequence length (default: 128, questions 384); longer texts are cut, paragraphs split.
       stride: distance between windows in tokens (default: a third of --max-length).
       max_question_tokens: maximum question length; longer questions are truncated.
       weight_decay: decoupled weight decay, except for biases and norms.
@@ -216,9 +211,9 @@ class FinetuneConfig:
       class_weights: class weights in the loss: `none`, `balanced` or `label=weight,…`, for classes, tags and several
         labels; for questions, the labels are has_answer and no_answer. For several heads: `balanced`, or
         `head=balanced` and `head:label=weight`, separated by commas.
-      triplet_margin: embedding with negatives: learn that the negative is further away than the partner by this margin
-        (triplet loss) (default: the partner is the nearest text of the batch).
-      new_head: start with a new head, even if the model has a head with the same labels.
+      triplet_margin: for embeddings with negatives: learn to place the negative further away than the partner, by this
+        margin (triplet loss) (default: learn to place the partner nearest in the batch).
+      new_head: start with a new head, even if the model has one with the same labels.
     """
 
     GROUP: ClassVar = "Training"
@@ -266,7 +261,7 @@ class FinetuneConfig:
         raise_if_any(problems, "fine-tuning options")
 
     def resolved(self, hidden_size: int, kind: str, examples: int, *, contrasts: bool) -> FinetuneConfig:
-        """The options with the defaults for a network and its data."""
+        """Returns the options with the defaults for a network and its data."""
         rate, steps = self.learning_rate, self.contrastive_steps
         if steps is None:
             steps = _CONTRASTIVE_STEPS if contrasts and examples in _FEW_EXAMPLES else 0
@@ -277,11 +272,11 @@ class FinetuneConfig:
         return dataclasses.replace(self, learning_rate=rate, contrastive_steps=steps)
 
     def windows(self) -> dict[str, Any]:
-        """Fields of `WindowOptions`, for questions on paragraphs."""
+        """Returns the `WindowOptions` fields, for questions on paragraphs."""
         return {name: getattr(self, name) for name in WINDOW_OPTIONS}
 
 
-# Fields that a grid cannot vary. class_weights may contain labels, which do not fit into names of folders.
+# Fields fixed in a grid. class_weights may contain labels, and these do not fit into folder names.
 FIXED_IN_A_GRID = (
     "class_weights",
     "contrastive_steps",
@@ -299,24 +294,22 @@ class TrainResult:
     """Result of a finished run.
 
     Attributes:
-      model_directory: model directory of the trained model.
-      main_metric: metric that selects checkpoints and compares runs; empty without an evaluation.
-      metrics: metrics of the model on the dev split; empty without an evaluation.
-      seed: seed of the run.
-      best_step: number of steps before the evaluation that gave `metrics`.
-      steps: number of steps in all stages.
-      seconds: time of training and evaluation, over all attempts.
-      stages: name, `steps`, `metrics` and `best_step` of each stage.
-      activation_range: for NoNorm models, the largest activations of each layer on some training examples, with
-        float16 warnings, as `pocketbert.activation_stats.ActivationRange.to_json` gives it; None for other models.
-      baseline: the majority baseline and its metrics on the dev split, as in `pocketbert.tasks.metrics.Scores`; None
-        without a task, or for tasks without such a baseline.
-      positive_label: label that F1 treats as positive, or None.
-      outcome: the main metric with its interval, baselines and verdict, as `pocketbert.tasks.scores.Scores.outcome`
-        gives it; None without a task.
-      decisions: thresholds that the run chose, as in `pocketbert.tasks.scores.Scores`, or None.
+      model_directory: directory of the trained model.
+      main_metric: metric for choosing checkpoints and comparing runs; empty without an evaluation.
+      metrics: the model's dev metrics; empty without an evaluation.
+      seed: the run's seed.
+      best_step: steps before the evaluation with these `metrics`.
+      steps: steps in all stages.
+      seconds: time for training and evaluation, over all attempts.
+      stages: each stage's name, `steps`, `metrics` and `best_step`.
+      activation_range: for NoNorm models, the largest activations per layer on some training examples, with float16
+        warnings, as from `pocketbert.activation_stats.ActivationRange.to_json`; None for other models.
+      baseline: the majority baseline and its dev metrics, as in `pocketbert.tasks.metrics.Scores`; None without one.
+      positive_label: positive label for F1, or None.
+      outcome: main metric with interval, baselines and verdict, from `pocketbert.tasks.scores.Scores.outcome`, or None.
+      decisions: chosen thresholds, as in `pocketbert.tasks.scores.Scores`, or None.
       warnings: reasons why the metrics are not meaningful.
-      skipped_steps: steps whose update was skipped because gradients overflowed float16; None for other precisions.
+      skipped_steps: steps without an update, because gradients overflowed float16; None for other precisions.
     """
 
     model_directory: str
@@ -337,7 +330,7 @@ class TrainResult:
 
     @classmethod
     def of(cls: type[_T], folder: Path, result: Mapping[str, Any]) -> _T:
-        """Result of the run in a folder. The result file does not contain the folder, so you can move it."""
+        """Returns a folder's result. The result file does not name the folder, so you can move it."""
         from pocketbert.training.run_folder import MODEL_FOLDER
 
         return cls(model_directory=str(folder / MODEL_FOLDER), **result)
@@ -355,8 +348,8 @@ class FinetuneResult(TrainResult):
     """Result of a finished fine-tuning.
 
     Attributes:
-      classes: results per class, as `pocketbert.tasks.metrics.class_results` gives them, or None.
-      head: `pooling` of the head, the `reason` of the choice, and the `temperature` that divides its logits.
+      classes: results per class, as from `pocketbert.tasks.metrics.class_results`, or None.
+      head: the head's `pooling`, the `reason` for it, and the `temperature` (the logits' divisor).
     """
 
     classes: dict[str, Any] | None = None
@@ -367,13 +360,13 @@ class FinetuneResult(TrainResult):
 class CrossValidatedResult(FinetuneResult):
     """Result of a finished fine-tuning with folds.
 
-    The model was trained on all examples, so that no example can score it. `metrics` and `outcome` are those of the
-    folds, and `best_step` is the number of steps of the model.
+    The model was trained on all examples, so no example can score it. `metrics` and `outcome` come from the folds, and
+    `best_step` counts the model's steps.
 
     Attributes:
-      cross_validation: `folds` (examples, metrics, best step and seconds of each, and `decisions`, the thresholds that
-        the other folds chose), `metrics` (mean, standard deviation and range of each over the folds), and `pooled` (the
-        metrics of all out-of-fold predictions together).
+      cross_validation: `folds` (examples, metrics, best step and seconds for each, and `decisions`, the thresholds
+        chosen by the other folds), `metrics` (mean, standard deviation and range over the folds), and `pooled` (metrics
+        for all out-of-fold predictions together).
     """
 
     cross_validation: dict[str, Any]
@@ -384,10 +377,9 @@ class DistillResult(TrainResult):
     """Result of a finished distillation.
 
     Attributes:
-      teacher_metrics: metrics of the teacher on the same dev split; with a teacher cache, those that `cache-teacher`
-        measured. None without a teacher, without a head for the task, or if the teacher was not measured on these
-        examples.
-      teacher_cache_bytes: size of the cached targets that the run read; None with a live teacher.
+      teacher_metrics: the teacher's metrics on the same dev split; with a teacher cache, as measured by
+        `cache-teacher`. None without a teacher or a head for the task, or if these examples were not measured.
+      teacher_cache_bytes: size of the cached targets read by the run; None with a live teacher.
     """
 
     teacher_metrics: dict[str, float] | None

@@ -1,4 +1,4 @@
-"""Mean loss of the labels on a dev split, from the outputs that give its metrics."""
+"""Mean label loss on a dev split, from the outputs for its metrics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class KeptOutputs:
-    """Runs rows through a network, and keeps the last outputs.
+    """Runs rows through a network and keeps the outputs.
 
     Attributes:
-      outputs: outputs of each call since the last `clear`.
-      encoded: rows of each of these calls.
+      outputs: outputs from each call since the last `clear`.
+      encoded: rows in each of these calls.
     """
 
     def __init__(self, forward: Forward) -> None:
@@ -42,7 +42,7 @@ class KeptOutputs:
 
 
 class LossEvaluator:
-    """An evaluator of a task that also gives the mean loss of the labels."""
+    """A task's evaluator that also computes the mean label loss."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class LossEvaluator:
         return self._evaluator.metrics(when)
 
     def temperature(self) -> float:
-        """The divisor of the last logits with the smallest loss; 1 for tasks without one."""
+        """Returns the divisor for the last logits with the smallest loss; 1 for tasks without one."""
         fitted = getattr(self._evaluator, "temperature", None)
         return 1.0 if fitted is None else fitted()
 
     def task_at(self, temperature: float) -> TaskConfig:
-        """`task`, with thresholds for the last logits divided by a temperature."""
+        """Returns `task` with thresholds for the last logits divided by a temperature."""
         chosen = getattr(self._evaluator, "task_at", None)
         return self.task if chosen is None else chosen(temperature)
 
@@ -82,7 +82,7 @@ class LossEvaluator:
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of the labels for the outputs of the last evaluation; None before one."""
+        """Mean label loss in the last evaluation; None before one."""
         calls = self._forward.outputs
         if not calls:
             return None
@@ -91,7 +91,7 @@ class LossEvaluator:
 
     @property
     def encoded(self) -> EncodedExamples:
-        """The rows of the dev split with their labels, encoded on first use."""
+        """The dev split's rows with labels, encoded on first use."""
         if self._encoded is None:
             first = self._forward.encoded[:1]
             has_labels = len(self._forward.encoded) == 1 and first[0].labels is not None
@@ -110,7 +110,7 @@ class LossEvaluator:
 
 
 def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.ndarray], batch_size: int) -> float:
-    """Mean loss over the labels of all rows, or of all separate pairs; of several heads, the weighted sum of theirs."""
+    """Computes the mean loss over the labels in all rows or separate pairs; for several heads, the weighted sum."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import count_weights
@@ -127,7 +127,7 @@ def mean_loss(task: Task, encoded: EncodedExamples, outputs: Mapping[str, np.nda
     if task.separates_pairs:
         # The outputs have an entry for each pair.
         labels, lengths = labels[:: encoded.rows_per_example], encoded.lengths
-    # Pairs of texts are two rows, and triplets three, even where an evaluator reads them one by one.
+    # Pairs are two rows and triplets three, even where an evaluator reads them one by one.
     together = 3 if labels.ndim == 2 else 2
     step = batch_size * (together if task.has_vectors else 1)
     total = weight = 0.0

@@ -1,4 +1,4 @@
-"""Start of a new head: where it reads the text, and its weights, from a fit on features of the pretrained encoder."""
+"""Starts a new head: where it reads the text, and weights fitted on features from the pretrained encoder."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pocketbert.tasks.outputs import GatheredOutputs
 from pocketbert.tasks.separate_pairs import pair_features
 
 Pooling = Literal["first", "mean"]
-# The fit reads at most so many tokens: more hardly change it.
+# Most tokens in a fit: more hardly change it.
 _MOST_TOKENS = 20_000
 _BATCH_SIZE = 64
-# Mean length of the features in a fit.
+# Mean feature length in a fit.
 _LENGTH = 10.0
 # The first token makes the last layer cheaper on a phone; the mean suits more encoders. Within this factor of the loss,
 # noise decides, and the mean is the safer choice.
@@ -34,13 +34,13 @@ _CLEARLY = 1.01
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadStart:
-    """A start of a head.
+    """How a head starts.
 
     Attributes:
       pooling: where the head reads the text.
-      separates_pairs: whether the head reads features of the separate vectors of pairs.
-      fit: initial weights of the linear map.
-      losses: cross-validated losses of the poolings that were compared.
+      separates_pairs: whether the head reads separate vectors for the texts in a pair.
+      fit: initial weights for the linear map.
+      losses: cross-validated losses of the compared poolings.
     """
 
     pooling: Pooling
@@ -50,7 +50,7 @@ class HeadStart:
 
     @property
     def reason(self) -> str:
-        """The choice in one line."""
+        """Explains the choice in one line."""
         if len(self.losses) < 2:
             features = "features of the separate vectors" if self.separates_pairs else "frozen features"
             return f"the head starts from a linear fit on {features} (cross-validated loss {self.fit.loss:.3f})"
@@ -71,16 +71,16 @@ def fit_head(
     *,
     most_examples: int,
 ) -> HeadStart | None:
-    """Fits the head of a model on features of its frozen encoder; None for tasks whose heads have no such fit.
+    """Fits a head on features from the frozen encoder; None for tasks without such a fit.
 
     Args:
       model: the model with a new head on the first token, or on all tokens.
-      task: task of the head.
+      task: the head's task.
       data: labelled training examples.
       max_length: maximum sequence length.
-      poolings: the poolings to compare; the one with the smallest cross-validated loss wins.
-      class_weights: float32 [classes], weight of each of the task's `weighted_classes`; None for 1.
-      most_examples: evenly chosen examples that the fit reads, if there are more.
+      poolings: poolings to compare; the smallest cross-validated loss wins.
+      class_weights: float32 [classes], for the task's `weighted_classes`; None for 1.
+      most_examples: most examples in the fit; more are thinned out evenly.
     """
     if task.linear_form is None:
         return None
@@ -95,14 +95,14 @@ def fit_head(
         features, labels = _labelled_tokens(frozen_tokens(model, task, encoded), encoded)
         by_pooling: dict[Pooling, np.ndarray] = {"first": features}
     else:
-        # Rows one by one: each has a vector of its own.
+        # Row by row: each has its own vector.
         by_pooling = frozen_vectors(model, task, dataclasses.replace(encoded, rows_per_example=1), poolings)
     if task.separates_pairs:
         labels = labels[:: encoded.rows_per_example]
         by_pooling = {name: pair_features(tf.constant(rows)).numpy() for name, rows in by_pooling.items()}
     outputs = task.num_logits or 1
     weights = None if class_weights is None else task.loss_factors(class_weights, tf.constant(labels)).numpy()
-    # Features of tokens are compared with nothing, and the strengths suit them as they are.
+    # Token features are compared with nothing, and the penalty's strengths suit them unscaled.
     fit_map = fit_linear if task.per_token else _fit_scaled
     fits = {
         pooling: fit_map(task.linear_form, features, labels, outputs, weights)
@@ -119,14 +119,14 @@ def fit_head(
 
 
 def _fit_scaled(form: LinearForm, features: np.ndarray, *others: Any) -> LinearFit:
-    """Fits on features of the length that the strengths of the penalty suit, and returns the map of the given ones."""
+    """Scales features to the length that suits the penalty, fits, and returns the map for the unscaled features."""
     scale = _LENGTH / max(float(np.linalg.norm(features, axis=1).mean()), 1e-6)
     fit = fit_linear(form, scale * features, *others)
     return dataclasses.replace(fit, kernel=scale * fit.kernel)
 
 
 def start_head(model: Model, fit: LinearFit, part: str | None = None) -> None:
-    """Sets the weights of the first head's linear map; of several heads, those of the one with the name `part`."""
+    """Sets the linear map in the first head, or in its part with the name `part`."""
     head = next(iter(model.heads.values()))
     head = head if part is None else head.parts[part]
     head.output_projection.kernel.assign(fit.kernel)
@@ -136,7 +136,7 @@ def start_head(model: Model, fit: LinearFit, part: str | None = None) -> None:
 def frozen_vectors(
     model: Model, task: SupervisedTask, encoded: EncodedExamples, poolings: Sequence[Pooling]
 ) -> dict[Pooling, np.ndarray]:
-    """The vectors that a head on each pooling would read, float32 [N, H]."""
+    """Computes the vectors that a head would read with each pooling, float32 [N, H]."""
 
     def read(outputs: dict[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
         return {pooling: read_vectors(model, outputs, mask, pooling) for pooling in poolings}
@@ -146,7 +146,7 @@ def frozen_vectors(
 
 
 def read_vectors(model: Model, outputs: dict[str, tf.Tensor], mask: tf.Tensor, pooling: Pooling) -> tf.Tensor:
-    """The vectors that the head of a model would read with a pooling, float32 [B, H], from its encoder's outputs."""
+    """Reads the vectors for the model's head with a pooling, float32 [B, H], from encoder outputs."""
     if pooling == "mean":
         return mean_vectors(outputs["sequence_output"], mask)
     head = next(iter(model.heads.values()))
@@ -154,7 +154,7 @@ def read_vectors(model: Model, outputs: dict[str, tf.Tensor], mask: tf.Tensor, p
 
 
 def frozen_tokens(model: Model, task: SupervisedTask, encoded: EncodedExamples) -> np.ndarray:
-    """The features of all tokens, float32 [T, H], without padding."""
+    """Computes features for all tokens, float32 [T, H], without padding."""
     return _run(model, task, encoded, lambda outputs, mask: {"tokens": outputs["sequence_output"]})["tokens"]
 
 
@@ -183,7 +183,7 @@ def _count_labels(encoded: EncodedExamples) -> int:
 
 
 def _labelled_tokens(features: np.ndarray, encoded: EncodedExamples) -> tuple[np.ndarray, np.ndarray]:
-    """Features [T, H] and labels [T] of the tokens with a label, evenly chosen if there are too many."""
+    """Selects features [T, H] and labels [T] for tokens with a label, spread evenly if there are too many."""
     assert encoded.labels is not None
     lengths = np.diff(encoded.offsets)
     flat = encoded.labels[np.arange(encoded.labels.shape[1]) < lengths[:, np.newaxis]]

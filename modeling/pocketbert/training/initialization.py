@@ -1,4 +1,4 @@
-"""Initial weights and vocabulary of a model: from a preset, a configuration or a model directory."""
+"""Initial weights and vocabulary for a model: from a preset, a configuration or a model directory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
 
 Start: TypeAlias = Literal["random", "teacher-layers", "directory", "supernet"]
-# config.json does not record whether there is a pooler; the names of the tensors do. BERT and MobileBERT have one.
+# config.json does not record whether there is a pooler; the tensor names do. BERT and MobileBERT have one.
 _POOLERS = ("bert.pooler.dense.weight", "mobilebert.pooler.dense.weight")
 
 
@@ -54,11 +54,11 @@ class ModelInit:
     Attributes:
       start: source of the weights.
       config: the architecture.
-      directory: the model directory for `start="directory"`, that of the supernet for `start="supernet"`, else None.
+      directory: model directory for `start="directory"`, or the supernet's for `start="supernet"`, else None.
       layers: the teacher's layers for `start="teacher-layers"`, counted from 1, else empty.
-      vocabulary: vocabulary of the directory, or None if it has none.
-      initial_biases: whether the directory has new weights that were never trained.
-      description: what the directory contains.
+      vocabulary: the directory's vocabulary, or None.
+      initial_biases: whether the directory has new, untrained weights.
+      description: the directory's content.
     """
 
     start: Start
@@ -76,14 +76,16 @@ class ModelInit:
 
     @property
     def embeds_sentences(self) -> bool:
-        """Whether a model directory was trained for embeddings."""
+        """Whether the model directory was trained for embeddings."""
         if self.directory is None or self.description is None:
             return False
-        # The weights of `pocketbert fetch` have their task elsewhere.
+        # Weights from `pocketbert fetch` have their task elsewhere.
         return is_sentence_transformer(self.description.tasks) or task_of_asset(self.directory) is not None
 
     def recorded(self, role: str) -> dict[str, Any]:
-        """Everything that determines the initial weights, as JSON values; names begin with `role`, e.g. `student`."""
+        """Returns everything that determines the initial weights, as JSON values; `role`, e.g. `student`, prefixes
+        names.
+        """
         recorded: dict[str, Any] = {"start": self.start, "layers": list(self.layers), **dataclasses.asdict(self.config)}
         if self.directory is not None:
             recorded["sha256"] = digest_directory(self.directory)
@@ -94,7 +96,7 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
     """Finds a model's architecture and the source of its weights, without reading weights.
 
     Args:
-      model: name of a preset, an architecture or a config.json for new weights; or a model directory for its weights.
+      model: a preset name, an architecture or a config.json for new weights; or a model directory for its weights.
 
     Raises:
       UserError: there is no such model.
@@ -116,7 +118,7 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
 
 
 def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
-    """Plans a model with slices of a supernet as initial weights.
+    """Plans a model that starts from slices of a supernet.
 
     Raises:
       UserError: one of the two does not exist, or the student is not a part of the supernet; lists all problems.
@@ -145,15 +147,15 @@ def make_model(
 ) -> Model:
     """Makes a planned model.
 
-    A model directory gives the weights of the encoder and of its heads with the same kinds and labels as the tasks; a
-    supernet gives slices of them. Other weights are new. A line names each head that is kept or replaced.
+    A model directory gives weights for the encoder, and for heads with the tasks' kinds and labels; a supernet gives
+    slices of them. Other weights are new. One log line per head says whether it is kept or replaced.
 
     Args:
       plan: the model. `start="teacher-layers"` gives new weights only; the caller copies the layers.
       tasks: one task per head.
-      tokenizer: tokenizer that the model keeps.
-      seed: seed of new weights and of dropout.
-      new_head: keep no head of a model directory; None keeps heads in a run without this option.
+      tokenizer: the model's tokenizer.
+      seed: seed for new weights and dropout.
+      new_head: replace the model directory's heads; None keeps heads in a run without this option.
 
     Raises:
       UserError: the directory cannot be read.
@@ -163,7 +165,7 @@ def make_model(
         return model
     start = read_described(plan.description)
     if plan.start == "supernet":
-        # Slices of its encoder, and for each task of its head with the same labels.
+        # Slices of the encoder, and of the head with each task's labels.
         arrays = {path: array for path, array in start.tensors.items() if path.startswith("encoder.")}
         arrays |= head_arrays(start, tasks)
         assign_weights(model, inherited_arrays(start.config, arrays, plan.config, tasks))
@@ -177,7 +179,7 @@ def make_model(
 
 
 def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> TaskData:
-    """The data with the embedding of a model directory, if the data leave pooling and dense layer at their defaults."""
+    """Takes the embedding from a model directory, if the data leave pooling and dense layer at their defaults."""
     if data.task.embedding != EmbeddingConfig() or not Path(directory).is_dir():
         return data
     embedding = embedding_of(directory)
@@ -186,14 +188,14 @@ def with_own_embedding(data: TaskData, directory: str | os.PathLike[str]) -> Tas
 
 
 def assign_weights(model: Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Sets the weights of a model that `arrays` contains, by path."""
+    """Assigns `arrays` to the model's weights, by path."""
     for path, variable in model.weights_by_path().items():
         if path in arrays:
             variable.assign(arrays[path])
 
 
 def vocabulary_of(directory: str | Path) -> Vocabulary | None:
-    """Vocabulary of a model directory, or None if it has none; lower case is the default of WordPiece."""
+    """Reads a model directory's vocabulary; None without one. WordPiece defaults to lower case."""
     problems: list[str] = []
     vocabulary = read_vocabulary_files(transformer_folder(directory), problems)
     raise_if_any(problems, str(directory))
@@ -201,14 +203,14 @@ def vocabulary_of(directory: str | Path) -> Vocabulary | None:
 
 
 def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """The vocabulary with the options of WordPiece, whose default is lower case."""
+    """Adds WordPiece options to a vocabulary; their default is lower case."""
     if vocabulary is None or vocabulary.kind != "wordpiece":
         return vocabulary
     return dataclasses.replace(vocabulary, config=vocabulary.options)
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
-    """Differences between two tokenizers: kinds, options, segmentation, and the tokens that both vocabularies have."""
+    """Compares two tokenizers: kinds, options, segmentation, and tokens in both vocabularies."""
     if one == other:
         return []
     if one.kind != other.kind:
@@ -244,9 +246,9 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
 
 @contextlib.contextmanager
 def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
-    """Saves models in memory to temporary model directories for the duration of the context; passes on anything else.
+    """Saves models in memory to temporary model directories, within the context; passes on anything else.
 
-    A run identifies its models by the digests of their files, so it resumes if you pass the same weights again.
+    A run identifies its models by file digests, so it resumes if you pass the same weights again.
     """
     with contextlib.ExitStack() as stack:
         sources: list[Any] = []

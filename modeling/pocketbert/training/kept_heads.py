@@ -1,4 +1,4 @@
-"""Heads of a model directory that a run continues with: those with the kinds and labels of its tasks."""
+"""Model directory heads to continue with: the kinds and labels must match the tasks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
-    """Weights of the heads that have the same kinds and labels as the tasks.
+    """Returns weights for heads with the tasks' kinds and labels.
 
-    Labels are compared by name, without case. If their order differs, the weights take the order of the task. If
-    several heads have these labels, the head with the name of the task is taken.
+    Labels are compared by name, without case. If their order differs, the weights take the task's order. If several
+    heads have these labels, the task's name decides.
 
     Returns:
-      Path in that model -> array.
+      Path in the new model -> array.
     """
     arrays = {}
     for name, task in zip(head_names(tasks), tasks, strict=True):
@@ -46,7 +46,7 @@ def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[
 
 
 def reorder_head(model: Model, labels: Sequence[str]) -> None:
-    """Gives the logits of a model's first head the order of `labels`, which are its labels in any order or case."""
+    """Reorders the logits in a model's first head: `labels` are its labels in any order or case."""
     task = model.tasks[0]
     positions = label_positions(labels, task.labels)
     assert positions is not None
@@ -61,7 +61,7 @@ def reorder_head(model: Model, labels: Sequence[str]) -> None:
 
 
 def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None:
-    """The task of the head that continues as the head of `task`; None for a new head."""
+    """Returns the task of the head to continue for `task`; None for a new head."""
     sources = [other for other in held if _is_same(other, task)]
     if len(sources) > 1:
         sources = [other for other in sources if other.name == task.name]
@@ -69,10 +69,10 @@ def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None
 
 
 def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskConfig | None:
-    """`task` with pooling and activation of the head that continues.
+    """Returns `task` with pooling and activation from the head that continues.
 
     Returns:
-      None for a new head, or one that was never trained.
+      None for a new head, or for an untrained one.
     """
     source = source_of(directory.tasks, task)
     if source is None:
@@ -85,11 +85,11 @@ def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskCon
 
 
 def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_head: bool | None = None) -> None:
-    """Logs which heads of a model directory a run keeps and which it leaves out.
+    """Logs which model directory heads a run keeps and leaves out.
 
     Args:
-      held: tasks of the heads in the directory.
-      tasks: tasks of the run.
+      held: tasks of the directory's heads.
+      tasks: the run's tasks.
       new_head: whether the user wants a new head; None if the run has no such option.
     """
     sources = [None if new_head else source_of(held, task) for task in tasks]
@@ -110,7 +110,7 @@ def log_heads(held: Sequence[TaskConfig], tasks: Sequence[TaskConfig], *, new_he
 
 
 def _is_same(one: TaskConfig, other: TaskConfig) -> bool:
-    """Whether two heads have the same kind, the same labels in any order, and the same layers and form of pairs."""
+    """Whether two heads have the same kind, labels in any order, layers and form of pairs."""
     layers = [
         head.embedding and dataclasses.replace(head.embedding, max_length=None, prompts=(), default_prompt=None)
         for head in (one, other)
@@ -126,10 +126,7 @@ def _described(task: TaskConfig) -> str:
 
 
 def _label_axes(config: EncoderConfig, task: TaskConfig) -> dict[str, int]:
-    """The axis with one entry per label of each weight of a head that has one, by path in the head.
-
-    A head with one more label shows which axes these are.
-    """
+    """Finds the label axis of each head weight with one, by path in the head. A head with one more label reveals it."""
     if not task.labels:
         return {}
     larger = dataclasses.replace(task, labels=(*task.labels, "".join(task.labels) + "+"), decisions=None)

@@ -1,8 +1,8 @@
-"""AdamW and LAMB that select weights by their names in the model.
+"""AdamW and LAMB, with weights selected by their names in the model.
 
-Keras' AdamW and tf-models-official's LAMB select weights by variable names, which are uninformative in a subclassed
-model. A multiplier on *gradients* has no effect on an adaptive step, and weight decay ignores it (ADR 3). The
-optimizers here use the names in `Model.named_variables()`, and their multiplier scales the whole update of a weight.
+Keras' AdamW and tf-models-official's LAMB use variable names, which are uninformative in a subclassed model. A
+multiplier on *gradients* has no effect on an adaptive step, and weight decay ignores it (ADR 3). These optimizers use
+the names in `Model.named_variables()`, and their multiplier scales a weight's whole update.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GradientsAndVariables = Iterable[tuple["tf.Tensor | tf.IndexedSlices | None", tf
 
 @dataclass(frozen=True)
 class StepScalars:
-    """Scalars shared by the updates of all weights; computed once per step.
+    """Scalars shared by all updates in a step; computed once.
 
     Attributes:
       step: int64, counts from 0.
@@ -46,24 +46,22 @@ class StepScalars:
 
 
 class NamedOptimizer(tf_keras.optimizers.Optimizer):
-    """Base class of AdamW and LAMB: names, exclusions, multiplier, clipping and dense gradients.
+    """Base class for AdamW and LAMB: names, exclusions, multiplier, clipping and dense gradients.
 
     Args:
       learning_rate: a float or a `LearningRateSchedule`.
       weight_decay: decoupled weight decay; each step subtracts learning rate * weight_decay * weight.
-      beta_1: decay rate of the first moment m.
-      beta_2: decay rate of the second moment v.
+      beta_1: decay rate for the first moment m.
+      beta_2: decay rate for the second moment v.
       epsilon: added to the square root of v.
-      bias_correction: divide m and v by 1 - beta^t (Kingma & Ba 2015, section 3). The code of BERT and MobileBERT does
-        not.
-      clip_norm: maximum global norm of all gradients; None for no clipping. Duplicate rows of a sparse gradient are
-        summed before the norm is computed.
+      bias_correction: divide m and v by 1 - beta^t (Kingma & Ba 2015, section 3); BERT and MobileBERT do not.
+      clip_norm: maximum global gradient norm; None for no clipping. Duplicate rows in sparse gradients are added first.
       exclude_from_decay: regular expressions (`re.search`) on names; weights with a match do not decay.
-      multiplier: `(name, step) -> factor` on the whole update of a weight, including decay; `step` is an int64 scalar
-        that counts from 0. The moments ignore the factor. With a factor of 0 the weight keeps its bits, even for a NaN
+      multiplier: `(name, step) -> factor` on a weight's whole update, including decay; `step` is an int64 scalar and
+        counts from 0. The moments ignore the factor. With a factor of 0 the weight keeps its bits, even for a NaN
         gradient. The Python number 0 also skips the moments.
       named_variables: `Model.named_variables()`; None if you call `bind` later.
-      name: name of the optimizer; None for that of the class.
+      name: the optimizer's name; None for the class name.
     """
 
     def __init__(
@@ -82,8 +80,8 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         name: str | None = None,
     ) -> None:
         name = name or type(self).__name__
-        # Keras' decay selects weights by variable names, and its clipping does not sum duplicate rows of
-        # IndexedSlices; both stay off.
+        # Keras' decay selects weights by variable names, and its clipping does not sum duplicate rows in IndexedSlices;
+        # both stay off.
         super().__init__(name=name, weight_decay=None, jit_compile=False)
         problems = []
         for argument, value in (("weight_decay", weight_decay), ("beta_1", beta_1), ("beta_2", beta_2)):
@@ -110,11 +108,11 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
 
     @property
     def schedule(self) -> Any:
-        """Schedule of the learning rate, or the variable that holds it."""
+        """The learning rate's schedule, or the variable with it."""
         return self._learning_rate
 
     def bind(self, named_variables: Mapping[str, tf.Variable]) -> None:
-        """Sets the names of the weights.
+        """Names the weights.
 
         Args:
           named_variables: name → variable for all trained weights, from `Model.named_variables()`.
@@ -122,10 +120,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         self._name_of = self._no_dependency({self._var_key(value): name for name, value in named_variables.items()})
 
     def named_state(self) -> dict[str, tf.Variable]:
-        """Returns the state of the optimizer, name → variable: `iterations`, `m/NAME` and `v/NAME`.
-
-        Call `build` first.
-        """
+        """Returns the optimizer's state, name → variable: `iterations`, `m/NAME` and `v/NAME`. Call `build` first."""
         state = {"iterations": self.iterations}
         for key, index in self._index_dict.items():
             state[f"m/{self._weight_name(key)}"] = self._momentums[index]
@@ -133,7 +128,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         return state
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
-        """Creates the moments m and v of each weight, filled with zeros."""
+        """Creates each weight's moments m and v, filled with zeros."""
         super().build(var_list)
         if getattr(self, "_built", False):
             return
@@ -154,7 +149,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
 
         Args:
           grads_and_vars: pairs of gradient and weight; weights without a gradient (None) do not change.
-          name: name scope of the operations.
+          name: name scope for the operations.
           skip_gradients_aggregation: whether the gradients are already summed over replicas.
           **options: see Keras.
 
@@ -196,7 +191,7 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of a new instance without the names; call `bind` on it."""
+        """Returns arguments for a new instance, without the names; call `bind` on it."""
         if self.multiplier is not None:
             raise UserError(
                 "an optimizer with a multiplier has no configuration; received a function as multiplier; save the "
@@ -263,8 +258,8 @@ class AdamW(NamedOptimizer):
     """Adam with decoupled weight decay.
 
     Loshchilov & Hutter 2019, algorithm 2 (https://arxiv.org/abs/1711.05101), with Adam in the form at the end of
-    section 2 in Kingma & Ba 2015, which adds epsilon to the uncorrected square root of v. Set `bias_correction=False`
-    for the optimizer in BERT's code. The update of a weight w with rate a = learning rate * multiplier is:
+    section 2 in Kingma & Ba 2015: it adds epsilon to the uncorrected square root of v. Set `bias_correction=False` for
+    BERT's optimizer. The update for a weight w with rate a = learning rate * multiplier is:
 
       w <- w - a * weight_decay * w - a * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)
 
@@ -295,20 +290,19 @@ class AdamW(NamedOptimizer):
 class LAMB(NamedOptimizer):
     """Layer-wise adaptive moments for large batches.
 
-    You et al. 2020, algorithm 2 (https://arxiv.org/abs/1904.00962), where phi is the identity. The update of a weight
+    You et al. 2020, algorithm 2 (https://arxiv.org/abs/1904.00962), where phi is the identity. The update for a weight
     w with rate a = learning rate * multiplier is:
 
       u = m' / (sqrt(v') + epsilon) + weight_decay * w
       w <- w - a * |w| / |u| * u
 
-    m' and v' are the moments, corrected with `bias_correction`. The paper corrects them; the code of MobileBERT's
-    authors does not. The trust ratio |w| / |u| (L2 norms over the whole tensor) is 1 if one of the norms is 0, and for
-    excluded weights.
+    m' and v' are the moments, corrected with `bias_correction`. The paper corrects them; MobileBERT's code does not.
+    The trust ratio |w| / |u| (L2 norms over the whole tensor) is 1 if a norm is 0, and for excluded weights.
 
     Args:
       exclude_from_trust_ratio: regular expressions on names; weights with a match have a trust ratio of 1.
       learning_rate: a float or a `LearningRateSchedule`.
-      **options: the other arguments of `NamedOptimizer`.
+      **options: further arguments for `NamedOptimizer`.
     """
 
     def __init__(
@@ -322,7 +316,7 @@ class LAMB(NamedOptimizer):
         self.exclude_from_trust_ratio = tuple(exclude_from_trust_ratio)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of a new instance without the names; call `bind` on it."""
+        """See `NamedOptimizer`."""
         return super().get_config() | {"exclude_from_trust_ratio": self.exclude_from_trust_ratio}
 
     def _update(
@@ -344,6 +338,6 @@ def _matches(patterns: Iterable[str], name: str) -> bool:
 
 
 def _done(operations: object) -> tf.Tensor:
-    """Returns a value for both branches of a `tf.cond`; automatic control dependencies run the operations."""
+    """Returns a value for both `tf.cond` branches; automatic control dependencies run the operations."""
     del operations
     return tf.constant(True)

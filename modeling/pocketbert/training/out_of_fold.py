@@ -1,4 +1,4 @@
-"""Out-of-fold predictions: each example is predicted by a model that was trained on other folds."""
+"""Out-of-fold predictions: a model trained on other folds predicts each example."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoredFold:
-    """A fold with the outputs of the model that was trained on the other folds.
+    """A fold with outputs from a model trained on the other folds.
 
     Attributes:
-      data: training examples of the model; `dev` is the fold.
-      indices: int64 [n], places of the fold's examples among all examples, ascending.
-      outputs: outputs of the model for the fold's examples.
+      data: the model's training examples; `dev` is the fold.
+      indices: int64 [n], positions of the fold's examples among all, ascending.
+      outputs: the model's outputs for the fold.
     """
 
     data: TaskData
@@ -42,19 +42,19 @@ class ScoredFold:
 
 
 class OutOfFold:
-    """Scores the outputs of all folds.
+    """Scores the outputs for all folds.
 
     Args:
-      folds: all folds, which together have each example once.
+      folds: all folds; together they have each example once.
       data: the task with its metrics; `train` has all examples.
-      tokenizer: the tokenizer of the models.
-      max_length: maximum sequence length of an example or a window.
-      choice: thresholds to choose, or None. All outputs together choose those in `decisions`. The answers for a fold
-        have thresholds that the outputs of the other folds choose, so that its score is not too good.
+      tokenizer: the models' tokenizer.
+      max_length: maximum sequence length for an example or a window.
+      choice: thresholds to choose, or None. All outputs together choose `decisions`. Answers for a fold use thresholds
+        from the other folds, so its score is not too good.
       **windows: options in the task's `window_options`.
 
     Attributes:
-      decisions: the task with the thresholds for all outputs; None without a `choice`.
+      decisions: the task with thresholds from all outputs; None without a `choice`.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class OutOfFold:
         self._folds, self._data, self._windows = folds, data, windows
         self._inputs = (tokenizer, max_length)
         self._task: Any = supervised_task(data.task)
-        # In the order of the folds, so that the outputs follow one another.
+        # Ordered by fold, so that the outputs follow one another.
         self._whole: Any = data.train.select(np.concatenate([fold.indices for fold in folds]))
         self._outputs = {name: np.concatenate([fold.outputs[name] for fold in folds]) for name in folds[0].outputs}
         self._tasks: list[Any] = [self._task] * len(folds)
         self.decisions: TaskConfig | None = None
-        # Of several heads, those that choose thresholds.
+        # Heads with thresholds, if there are several heads.
         self._heads: dict[str, OutOfFold] = {}
         if choice is not None:
             self._heads = {name: self._of_head(name, of_head) for name, of_head in self._task.choices(choice).items()}
@@ -87,7 +87,7 @@ class OutOfFold:
 
     @functools.cached_property
     def _pooled(self) -> Scores:
-        """The scores of all predictions together; each example has the thresholds of its fold."""
+        """Scores for all predictions together; each example has its fold's thresholds."""
         scores: Scores = self._together.scores(self._data.main_metric)
         if self.decisions is None:
             return scores
@@ -110,22 +110,21 @@ class OutOfFold:
 
     @functools.cached_property
     def by_fold(self) -> list[dict[str, float]]:
-        """The metrics of each fold."""
+        """Metrics for each fold."""
         return [evaluator.metrics(f"in fold {number}") for number, evaluator in enumerate(self._evaluators, 1)]
 
     @functools.cached_property
     def _evaluators(self) -> list[Any]:
-        """An evaluator for each fold, with the thresholds that the other folds choose."""
+        """One evaluator per fold, with thresholds from the other folds."""
         parts = zip(self._tasks, self._folds, strict=True)
         return [self._evaluator(task, fold.data.dev, fold.outputs) for task, fold in parts]
 
     def summary(self) -> dict[str, Any]:
-        """The metrics as JSON values.
+        """Returns the metrics as JSON values.
 
         Returns:
-          `folds` (number, examples and metrics of each fold, and the `decisions` of the others, if there are some),
-          `metrics` (`run_folder.spread` of each metric over the folds), and `pooled` (each metric of all out-of-fold
-          predictions together).
+          `folds` (each fold's number, examples and metrics, and the others' `decisions`, if any), `metrics`
+          (`run_folder.spread` over the folds) and `pooled` (metrics for all out-of-fold predictions together).
         """
         by_fold = self.by_fold
         return {
@@ -138,7 +137,7 @@ class OutOfFold:
         }
 
     def scores(self) -> Scores:
-        """Means over the folds, with their interval, and the scores per class of all predictions together."""
+        """Returns means over the folds with their interval, and class scores for all predictions together."""
         by_fold, main = self.by_fold, self._data.main_metric
         return dataclasses.replace(
             self._pooled,
@@ -159,7 +158,7 @@ class OutOfFold:
         return sorted(mistakes, key=lambda mistake: -(mistake.probability or 0.0))[:MOST_MISTAKES]
 
     def predictions(self) -> str:
-        """One JSON object per line, in the order of the examples; see `Rows.answers` of the task's rows."""
+        """Returns one JSON object per line, in example order; see `Rows.answers` in the task's rows."""
         lines: dict[int, str] = {}
         for number, (fold, rows) in enumerate(zip(self._folds, self._rows, strict=True), 1):
             for index, answer in zip(fold.indices.tolist(), rows.answers(fold.outputs), strict=True):
@@ -167,7 +166,7 @@ class OutOfFold:
         return "".join(lines[index] for index in sorted(lines))
 
     def _chosen(self, choice: DecisionChoice, left_out: int | None = None) -> TaskConfig:
-        """The task with the thresholds for the outputs of all folds, or of all but one."""
+        """Chooses the task's thresholds from all folds, or from all but one."""
         if self._heads:
             return self._with_heads(
                 {
@@ -181,12 +180,12 @@ class OutOfFold:
         return chosen
 
     def _with_heads(self, heads: Mapping[str, TaskConfig | None]) -> TaskConfig:
-        """The task with these parts in place of its own."""
+        """Replaces these heads in the task."""
         config = self._task.config
         return dataclasses.replace(config, tasks=tuple(heads.get(part.name) or part for part in config.tasks))
 
     def _of_head(self, name: str, choice: DecisionChoice) -> OutOfFold:
-        """The outputs of one of several heads that answer texts, for those with a label for it."""
+        """Selects one head's outputs, for texts with a label for it."""
         metrics = self._task.own_metrics(self._data.metrics)[name]
         config: TaskConfig = self._task.parts[name].config
 
@@ -206,7 +205,7 @@ class OutOfFold:
         return OutOfFold(folds, data_of(self._data), *self._inputs, choice)
 
     def _decisions_for(self, index: int) -> dict[str, Any]:
-        """The thresholds that other folds chose for a fold and, for rejected answers, what they give in it."""
+        """Describes a fold's thresholds, chosen by the others; for rejected answers, also their coverage of it."""
         if self.decisions is None:
             return {}
         if self._heads:
@@ -223,7 +222,7 @@ class OutOfFold:
         return task.evaluator(forward, data, *self._inputs, metrics=self._data.metrics, **self._windows)
 
     def _interval(self) -> tuple[float, float]:
-        """95 % interval of the mean over folds, from resampled examples; see `score_interval`."""
+        """95 % interval for the mean over folds, from resampled examples; see `score_interval`."""
         main = self._data.main_metric
         right = [rows.score(fold.outputs, main)[1] for fold, rows in zip(self._folds, self._rows, strict=True)]
         if main == "accuracy" and not self._task.per_token and all(part is not None for part in right):
@@ -233,7 +232,7 @@ class OutOfFold:
         return score_interval(self._pooled.examples, _mean_over(metrics, self._rows))
 
     def _simple_methods(self) -> tuple[Baseline, ...]:
-        """Means over the folds of simple methods that are trained on the same examples."""
+        """Means over the folds for simple methods trained on the same examples."""
         main = self._data.main_metric
         by_fold: list[Mapping[str, Baseline]] = [
             {method.name: method for method in self._task.simple_methods(fold.data.train, fold.data.dev, main, None)}
@@ -247,14 +246,14 @@ class OutOfFold:
 
 
 def _described(task: Any, logits: np.ndarray, labels: np.ndarray) -> Mapping[str, Any]:
-    """The thresholds of a task, and their coverage of these examples; see `described_decisions`."""
+    """Describes a task's thresholds and their coverage of these examples; see `described_decisions`."""
     described = described_decisions(task.config, task.certainty(logits), task.decide(logits) == labels)
     assert described is not None
     return described
 
 
 def _mean_over(metrics: Sequence[Callable[[np.ndarray], float]], rows: Sequence[Rows]) -> Callable[[np.ndarray], float]:
-    """The mean over folds of a metric, for indices of the examples of all folds in their order."""
+    """Returns a function: indices into all folds' examples, in order → mean metric over folds."""
     ends = np.cumsum([len(part) for part in rows])
 
     def mean(indices: np.ndarray) -> float:

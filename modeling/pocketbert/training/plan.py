@@ -1,4 +1,4 @@
-"""The plan of a run, made and validated before the run writes files."""
+"""Plans a run and validates it before the run writes files."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _PlanT = TypeVar("_PlanT", bound="Plan")
 
 
 class PlannedRun(Protocol):
-    """What a plan reads and writes of its run; the trainer has it.
+    """A run as its plan sees it; the trainer satisfies it.
 
     Attributes:
-      folder: folder of the run.
-      distribution: replicas of the run; only the chief writes.
-      state: current position of the run.
+      folder: the run's folder.
+      distribution: the run's replicas; only the chief writes.
+      state: the run's current position.
       model: the trained model.
-      start: record of the start of the run; a resumed run has it from the beginning.
+      start: record of the start; a resumed run has it from the beginning.
       extra_result: see `Plan.prepare`.
     """
 
@@ -59,36 +59,36 @@ class PlannedRun(Protocol):
     extra_result: dict[str, Any]
 
     def evaluator(self, stage: Stage) -> StageEvaluator | None:
-        """The evaluator of a stage, or None."""
+        """Returns a stage's evaluator, or None."""
 
     def load_kept(self) -> None:
-        """Loads the weights that the run keeps."""
+        """Loads the kept weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run before its first step: its models, data, stages and losses. Every other kind of run extends it.
+    """A run before its first step: models, data, stages and losses. Other kinds of runs extend it.
 
     Attributes:
       objective: the losses.
-      options: options of the objective, as JSON values, for the record.
+      options: the objective's options as JSON values, for the record.
       stages: the stages, in order.
-      run: options of the run.
+      run: run options.
       start: the model and its initial weights.
       tasks: one task per head.
-      vocabulary: vocabulary that tokenizes the texts.
+      vocabulary: vocabulary for tokenizing the texts.
       data: training examples and dev split.
-      data_notes: warnings about the data; they do not change the run.
-      windows: fields of `WindowOptions`, for questions on paragraphs.
-      evaluation_batch_size: dev examples per call of the model.
-      new_head: do not keep the head of a model directory; None keeps it in a run without this option.
-      frozen: weights that no stage trains.
-      compares: whether the run scores simple methods and a live teacher beside the model, and logs the outcome. The
-        record does not have it, since it changes no weight.
-      temperature: divisor of the logits of the last weights where no dev split gives one.
+      data_notes: data warnings; they do not change the run.
+      windows: `WindowOptions` fields, for questions on paragraphs.
+      evaluation_batch_size: dev examples per model call.
+      new_head: whether to replace the model directory's head; None keeps it in a run without this option.
+      frozen: weights to train in no stage.
+      compares: whether to score simple methods and a live teacher beside the model, and log the outcome. It changes no
+        weight, so the record omits it.
+      temperature: divisor for the last weights' logits where no dev split gives one.
     """
 
-    # Prefix of the model's values in the record.
+    # Prefix for the model's values in the record.
     ROLE: ClassVar = "model"
 
     objective: Objective
@@ -122,30 +122,30 @@ class Plan:
 
     @functools.cached_property
     def frozen_paths(self) -> tuple[str, ...]:
-        """Paths of the weights that no stage trains."""
+        """Paths of the weights that stay frozen in every stage."""
         return frozen_paths(self.frozen, self.run.freeze, self.start.config, self.tasks, new_head=self.new_head)
 
     @functools.cached_property
     def frozen_parts(self) -> list[str]:
-        """The same weights, with one prefix for all weights of a layer."""
+        """The same weights, with one prefix for each fully frozen part."""
         return outline(self.frozen_paths, self.start.config, self.tasks)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """Tokenizer of the run."""
+        """The run's tokenizer."""
         from pocketbert.tokenizers.opening import open_tokenizer
 
         return open_tokenizer(self.vocabulary)
 
     def encoded(self, stage: Stage) -> EncodedExamples | None:
-        """Token ids of a stage's examples, made on first use; None for data in records."""
+        """Returns token ids for a stage's examples, made on first use; None for data in records."""
         key = self.data.part(stage), self.data.reads_unlabelled(stage), stage.max_length, stage.text_segments
         if key not in self._encoded:
             self._encoded[key] = self.data.encoded(stage, self.tokenizer, self.run.seed, self.windows)
         return self._encoded[key]
 
     def recorded(self) -> dict[str, Any]:
-        """Everything that determines the result, as JSON values, for `run.json`."""
+        """Returns everything that determines the result, as JSON values, for `run.json`."""
         return {
             "objective": self.objective.name,
             **self.run.recorded(),
@@ -156,12 +156,12 @@ class Plan:
         }
 
     def as_kind(self, kind: type[_PlanT], **changes: Any) -> _PlanT:
-        """The same run as a plan of another kind, with changed fields."""
+        """Converts the plan to another kind, with changed fields."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.init}
         return kind(**{**fields, **changes})
 
     def open_batches(self, index: int, replicas: int) -> StageBatches:
-        """Opens the examples of a stage; `index` is its number, from 0."""
+        """Opens a stage's examples; `index` is its number, from 0."""
         stage, run = self.stages[index], self.run
         encoded = self.encoded(stage)
         if encoded is None:
@@ -174,12 +174,12 @@ class Plan:
         )
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
-        """Cached teacher targets for the examples of a stage, or None."""
+        """Returns cached teacher targets for a stage's examples, or None."""
         del stage, encoded
         return None
 
     def make_model(self, run: PlannedRun) -> Model:
-        """Makes the model with its initial weights; may add to `run.start`, and reads it in a resumed run."""
+        """Makes the model with its initial weights. May add to `run.start`; a resumed run reads it instead."""
         del run
         if self.frozen_paths:
             parts = map(in_words, self.frozen_parts)
@@ -187,7 +187,7 @@ class Plan:
         return make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=self.new_head)
 
     def make_adapters(self, model: Model) -> Adapters:
-        """Makes trained layers between the model and the loss."""
+        """Makes trained layers between model and loss."""
         del model
         return {}
 
@@ -196,26 +196,26 @@ class Plan:
         return TrainingModel(model, self.objective, stage, adapters=adapters)
 
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
-        """Does what comes before the first step of a run, or before its next step if it `resumes`.
+        """Prepares a new run, or one that `resumes`, for its next step.
 
         Returns:
-          Fields of the result that are known before training.
+          Result fields known before training.
         """
         del run, resumes
         return {}
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
-        """Fields of `TrainResult` that describe the metrics, after the last stage."""
+        """Returns the metric fields for `TrainResult`, after the last stage."""
         return self.data.result(run.state.best_metrics, f"{self.ROLE}, after step {run.state.best_step}")
 
 
 def with_run_options(
     run: RunConfig, start: ModelInit, tasks: Sequence[TaskConfig], stages: Sequence[Stage]
 ) -> dict[str, Any]:
-    """Fields of a plan with the dropout, the learning rates and the most steps of its run.
+    """Returns plan fields with the run's dropout, learning rates and most steps.
 
     Raises:
-      UserError: a pattern of `rate_factors` means no weight.
+      UserError: a pattern in `rate_factors` matches no weight.
     """
     factors = rate_factors_by_name(run.layer_decay, parse_rate_factors(run.rate_factors), start.config, tasks)
     if run.dropout is not None:
@@ -229,7 +229,7 @@ def with_run_options(
 
 
 def open_data(data: Data) -> RunData:
-    """Wraps the data that a user gives.
+    """Wraps the user's data.
 
     Raises:
       UserError: `data` is none of the three kinds.
@@ -254,7 +254,7 @@ def open_data(data: Data) -> RunData:
 def unused_options(
     run: RunConfig, stages: Sequence[Stage], data: RunData, vocabulary: Vocabulary | None = None
 ) -> list[str]:
-    """Options of a run that its stages or its data ignore; a vocabulary's truncation is one of them."""
+    """Reports run options that stages or data ignore, including a vocabulary's truncation."""
     problems = truncation_problems(run.truncation, vocabulary, stages, data)
     if run.patience is not None and {stage.keep for stage in stages} == {"last"}:
         problems.append(

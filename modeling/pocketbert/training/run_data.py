@@ -1,7 +1,7 @@
-"""Data of a run: a task's examples, plain text, or pretraining examples.
+"""Run data: a task's examples, plain text, or pretraining examples.
 
-Each kind of data is one class. It checks itself against the stages of a run, gives every stage its examples, and scores
-the model on its dev split.
+Each kind is one class. It checks itself against the stages, gives each its examples, and scores models on its dev
+split.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ class StageEvaluator(Protocol):
 
     @property
     def loss(self) -> float | None:
-        """Mean loss of the labels in the last call of `metrics`; None if it is unknown."""
+        """Mean label loss in the last call of `metrics`; None if unknown."""
 
     def metrics(self, when: str) -> dict[str, float]:
-        """Metrics of the current weights; `when` completes an error message, for example `after step 7`."""
+        """Returns metrics for the current weights; `when` completes an error message, for example `after step 7`."""
 
 
 class RunData(abc.ABC):
     """Data of one kind.
 
     Attributes:
-      given: the data as the user gave them.
-      served: values of `Stage.data` that these data can serve.
-      main_metric: metric that selects the best checkpoint and compares runs; empty without an evaluation.
+      given: the user's data.
+      served: accepted values of `Stage.data`.
+      main_metric: metric for choosing checkpoints and comparing runs; empty without an evaluation.
       task: the supervised task, or None.
-      tasks: heads that the data train.
+      tasks: heads to train.
       has_pairs: whether an example is a pair of texts.
-      has_soft_labels: whether the training examples have a teacher's probabilities.
-      vocabulary: vocabulary of examples that are token ids already, else None.
+      has_soft_labels: whether training examples have a teacher's probabilities.
+      vocabulary: vocabulary for examples stored as token ids, else None.
     """
 
     served: ClassVar[Collection[str]]
@@ -74,18 +74,18 @@ class RunData(abc.ABC):
 
     @abc.abstractmethod
     def paths(self) -> list[str | os.PathLike[str] | None]:
-        """Files and folders that the run reads."""
+        """Files and folders to read."""
 
     @abc.abstractmethod
     def recorded(self) -> dict[str, Any]:
-        """Digests of the data and the choices that affect a result, as JSON values, for `run.json`."""
+        """Returns data digests and the choices that affect a result, as JSON values, for `run.json`."""
 
     def part(self, stage: Stage) -> str:
-        """Name of the part that a stage reads; stages of one part and length share their token ids."""
+        """Names the part for a stage; stages with the same part and length share token ids."""
         return stage.data
 
     def problems(self, kinds: Sequence[str], labelled: Collection[str] = ("dev",)) -> list[str]:
-        """Problems of the data by themselves."""
+        """Reports problems with the data alone."""
         return []
 
     def reads_unlabelled(self, stage: Stage) -> bool:
@@ -93,7 +93,7 @@ class RunData(abc.ABC):
         return False
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
-        """Reasons why the stages cannot train on these data, and data that no stage uses."""
+        """Reports stages that cannot train on these data, and data that no stage uses."""
         problems = [f"stage {stage.name} {_needed(stage.data)}" for stage in stages if stage.data not in self.served]
         return problems + self._unused({stage.data for stage in stages})
 
@@ -104,52 +104,52 @@ class RunData(abc.ABC):
         config: EncoderConfig,
         vocabularies: Mapping[str, Vocabulary | None],
     ) -> list[str]:
-        """Reasons why these data do not fit the model.
+        """Reports why these data do not fit the model.
 
         Args:
-          stages: stages of the run.
+          stages: the run's stages.
           role: the model's name in messages, for example `student`.
-          config: architecture of the model.
-          vocabularies: name for messages → vocabulary of a model, or None if it is unknown.
+          config: the model's architecture.
+          vocabularies: name for messages → a model's vocabulary, or None if unknown.
         """
         return []
 
     def option_problems(self, run: RunConfig) -> list[str]:
-        """Options of the run that these data ignore."""
+        """Reports run options without effect on these data."""
         names = [
             name for name in ("whole_words", "evaluation_batches") if getattr(run, name) != getattr(RunConfig, name)
         ]
         return [f"{name} needs pretraining examples; received none; leave it out" for name in names]
 
     def uncacheable(self, stage: Stage) -> str:
-        """Reason why a stage's teacher targets cannot be cached; empty if they can."""
+        """Returns why a stage's teacher targets cannot be cached; empty if they can."""
         return ""
 
     def encoded(
         self, stage: Stage, tokenizer: Tokenizer, seed: int, windows: Mapping[str, Any]
     ) -> EncodedExamples | None:
-        """Examples of a stage as token ids; None for data in records, which are read batch by batch.
+        """Returns a stage's examples as token ids; None for data in records, which are read batch by batch.
 
         The seed determines how plain text is packed.
         """
         return None
 
     def evaluated_length(self, stage: Stage) -> int | None:
-        """Maximum sequence length of the dev split in a stage; None if the stage is not evaluated."""
+        """Returns the maximum sequence length on the dev split in a stage; None if the stage is not evaluated."""
         return None
 
     def evaluator(
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
-        """Makes the evaluator of a model on the dev split."""
+        """Makes a model's evaluator on the dev split."""
         raise UserError(f"evaluation needs a dev split; {', '.join(map(str, self.paths()))} has none; give one")
 
     def result(self, metrics: Mapping[str, float], title: str) -> dict[str, Any]:
-        """Fields of `TrainResult` that describe the metrics; logs them under `title`."""
+        """Returns the metric fields for `TrainResult`; logs them under `title`."""
         return {"metrics": metrics}
 
     def _unused(self, used: Collection[str]) -> list[str]:
-        """Parts of the data that no stage uses."""
+        """Reports data parts that no stage uses."""
         return []
 
 
@@ -157,8 +157,8 @@ class TaskRunData(RunData):
     """A task with its examples.
 
     Args:
-      data: the examples. Without metrics, the task's metrics are used; without a main metric, the task's main metric
-        or the first given one. A main metric that is not among the metrics is added to them.
+      data: the examples. Missing metrics are the task's. A missing main metric is the task's, or else the first metric.
+        A main metric outside the metrics is added to them.
 
     Attributes:
       given: the examples.
@@ -234,7 +234,7 @@ class TaskRunData(RunData):
         return self.given.unlabelled is not None and bool(stage.teacher_features) and not stage.label_names
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
-        """See `RunData`; also reports stages that need labels if the examples have none."""
+        """See `RunData`; also reports stages without the labels they need."""
         problems = []
         if self.given.unlabelled is not None and not any(map(self.reads_unlabelled, stages)):
             option = argument("unlabelled_file", python="pb.data.with_unlabelled")
@@ -277,7 +277,7 @@ class TaskRunData(RunData):
         self, model: Model, max_length: int, run: RunConfig, windows: Mapping[str, Any], batch_size: int
     ) -> StageEvaluator:
         data = self.given
-        # Of several heads, the one of this task; a teacher's task may differ in other fields.
+        # This task's head among several; a teacher's task may differ in other fields.
         same = [(task.kind, task.name) == (data.task.kind, data.task.name) for task in model.tasks]
         index = same.index(True) if True in same else 0
         task = supervised_task(model.tasks[index])
@@ -328,7 +328,7 @@ class TextRunData(RunData):
         return [self.path]
 
     def recorded(self) -> dict[str, Any]:
-        """See `RunData`; paths and times of the files are not recorded."""
+        """See `RunData`; omits file paths and times."""
         from pocketbert.data.readers.text import text_files
 
         digests = [sha256(file) for file in track(text_files(self.path), "hash the text", "file")]
@@ -366,7 +366,7 @@ def _text() -> str:
 
 
 def _needed(data: str) -> str:
-    """What a stage needs that reads the data of this kind."""
+    """Describes the data that a stage lacks."""
     if data == "text":
         return f"needs plain text; received none; give {_text()}"
     if data == "pretraining":

@@ -1,7 +1,4 @@
-"""A stage of a run: its data, losses, optimizer, duration and the weights that it trains.
-
-Nothing here imports TensorFlow.
-"""
+"""A stage: its data, losses, optimizer, duration and trained weights. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 FeatureRequest: TypeAlias = Mapping[str, tuple[int, ...]]
 Data = Literal["text", "pretraining", "task", "augmented"]
 ScheduleName = Literal["linear", "cosine", "constant"]
-# Terms of a loss that read labels, in every objective, and the labels that each reads.
+# Loss terms with labels, in every objective → their labels.
 LABEL_TERMS = {
     "labels": "labels",
     "masked_lm": "masked_lm_labels",
@@ -31,7 +28,7 @@ LABEL_TERMS = {
 
 @dataclass(frozen=True)
 class Steps:
-    """Duration of a stage in updates of the weights."""
+    """Stage duration in weight updates."""
 
     count: int
 
@@ -41,7 +38,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Epochs:
-    """Duration of a stage in passes over its data."""
+    """Stage duration in passes over the data."""
 
     count: int
 
@@ -51,21 +48,20 @@ class Epochs:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Optimizer of a stage; see `pocketbert.training.optimizers`.
+    """Optimizer for a stage; see `pocketbert.training.optimizers`.
 
     Attributes:
       learning_rate: peak learning rate.
       algorithm: `adamw` or `lamb`.
-      schedule: schedule after the warm-up: `linear` or `cosine` to 0 at the last step of the stage, or `constant`.
+      schedule: schedule after the warm-up: `linear` or `cosine` to 0 at the last step, or `constant`.
       warmup_ratio: share of the steps for warm-up.
-      warmup_steps: number of steps for warm-up, instead of `warmup_ratio`; at most a tenth of the stage.
+      warmup_steps: warm-up steps, instead of `warmup_ratio`; at most a tenth of the stage.
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm, or None.
-      bias_correction: whether to correct the bias of the moments (Kingma & Ba 2015); BERT's and MobileBERT's code do
-        not.
+      bias_correction: whether to correct the moments' bias (Kingma & Ba 2015); BERT's and MobileBERT's code do not.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
-      epsilon: added to the root of the second moment.
+      epsilon: added to the second moment's root.
     """
 
     learning_rate: float
@@ -93,14 +89,14 @@ class OptimizerConfig:
         raise_if_any(problems, "OptimizerConfig")
 
     def warmup(self, total_steps: int) -> int:
-        """Number of warm-up steps in a stage of `total_steps` steps."""
+        """Returns the warm-up steps for a stage with `total_steps` steps."""
         if self.warmup_steps is None:
             return int(self.warmup_ratio * total_steps)
         return min(self.warmup_steps, total_steps // 10)
 
 
 def all_trainable(name: str) -> bool:
-    """Trains every weight; `name` is the name of a weight."""
+    """Trains every weight."""
     del name
     return True
 
@@ -115,38 +111,37 @@ def unit_multiplier(name: str, step: tf.Tensor) -> float:
 class Stage:
     """One phase of training with one set of losses.
 
-    Weights have the names of the student's model directory (`Model.named_variables`); those of an adapter are
-    `adapters.NAME.kernel` and `adapters.NAME.bias`.
+    Weight names are those in the student's model directory (`Model.named_variables`), and `adapters.NAME.kernel` and
+    `adapters.NAME.bias` for an adapter.
 
     Attributes:
-      name: name of a folder and of curves, unique in the run; empty if the run has one stage.
-      teacher_features: features of the teacher that `Method.targets` reads; empty if the stage needs no teacher.
-      student_features: features of the trained model that `Objective.loss` reads.
-      weights: term → weight in the sum, for all terms of `Objective.loss`. The loss receives the labels of the
-        `LABEL_TERMS` among them.
-      data: `text` (plain text), `pretraining` (pairs of segments with masked tokens), `task` (a task's examples) or
-        `augmented` (a task's examples with augmented ones).
+      name: unique name for a folder and curves; empty if the run has one stage.
+      teacher_features: teacher features for `Method.targets`; empty if the stage needs no teacher.
+      student_features: features of the trained model for `Objective.loss`.
+      weights: term → weight in the sum, for all terms in `Objective.loss`. Terms among `LABEL_TERMS` get their labels.
+      data: `text` (plain text), `pretraining` (segment pairs with masked tokens), `task` (task examples) or `augmented`
+        (task examples with augmented ones).
       max_length: maximum sequence length; longer texts are truncated, plain text is packed into inputs.
       duration: duration in steps or epochs.
       max_steps: most steps, if the duration has more.
       batch_size: examples per update, over all replicas.
       optimizer: the optimizer.
-      micro_batches: number of parts per batch, to save memory; the update is the same.
-      optimizer_state: `carry` keeps the moments of the previous stage.
-      trainable: tells whether the weight with a name is trained.
-      learning_rate_multiplier: (name, step of the stage) → factor on the whole update of a weight, including decay.
-      label_smoothing: share of equal probabilities in the labels of the terms in `LABEL_TERMS`.
-      rate_factors: weight's name → further factor on its learning rate; 1 for the others.
-      student_dropout: whether the student's dropout is active.
-      keep: `last`, or `best` for the checkpoint with the best dev metric, which requires a trained head. The next
-        stage and the saved student start from the kept weights.
+      micro_batches: parts per batch, to save memory; the update is the same.
+      optimizer_state: `carry` keeps the previous stage's moments.
+      trainable: weight name → whether to train it.
+      learning_rate_multiplier: (weight name, step in the stage) → factor on the whole update, including decay.
+      label_smoothing: share of equal probabilities in the labels for `LABEL_TERMS`.
+      rate_factors: weight name → further learning rate factor; 1 for the others.
+      student_dropout: whether the student uses dropout.
+      keep: `last`, or `best` for the checkpoint with the best dev metric; this requires a trained head. The next stage
+        and the saved student start from the kept weights.
       short_epoch_steps: steps between evaluations if an epoch has fewer than 50 steps; None for one after each epoch.
-      calibrate: scale the kept logits by the temperature that fits the dev split.
-      evaluations: number of evaluations, evenly over the stage; None for one after each epoch.
+      calibrate: scale the kept logits by a temperature fitted on the dev split.
+      evaluations: evaluations, spaced evenly over the stage; None for one after each epoch.
       masked_text: for `data="text"`: mask tokens as in BERT's pretraining.
       text_segments: for `data="text"`: segments per input, 1 or 2 (`pocketbert.data.packing.pack`).
-      task: task of the term `labels`, or None.
-      options: options of the method, for its `targets` and `loss`.
+      task: task for the term `labels`, or None.
+      options: method options for `targets` and `loss`.
     """
 
     name: str
@@ -208,24 +203,24 @@ class Stage:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the labels that the loss receives."""
+        """Names of the labels for the loss."""
         return tuple(name for term, name in LABEL_TERMS.items() if term in self.weights)
 
     def describe(self) -> dict[str, Any]:
-        """The stage as JSON values, for the record; functions are omitted, because `options` determine them."""
+        """Returns the stage as JSON values, for the record. It omits functions, because `options` determine them."""
         values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         return {name: _plain(value) for name, value in values.items() if not callable(value)}
 
 
 def part_problems(batch_size: int, micro_batches: int) -> list[str]:
-    """Reports micro-batches that are not equal parts of a batch."""
+    """Reports micro-batches that do not divide the batch evenly."""
     if micro_batches < 1 or not batch_size % micro_batches:
         return []
     return [f"batch_size must divide into micro_batches; received {batch_size} and {micro_batches}"]
 
 
 def position_problems(side: str, config: EncoderConfig, stages: Iterable[Stage]) -> list[str]:
-    """Reports the longest stage if its sequence length exceeds the positions of a model."""
+    """Reports the longest stage if its sequences exceed the model's positions."""
     longest = max(stages, key=lambda stage: stage.max_length, default=None)
     if longest is None or longest.max_length <= config.max_position_embeddings:
         return []
@@ -236,7 +231,7 @@ def position_problems(side: str, config: EncoderConfig, stages: Iterable[Stage])
 
 
 def _plain(value: Any) -> Any:
-    """A value of a stage, with the types that JSON preserves."""
+    """Converts a stage value to types that JSON preserves."""
     if isinstance(value, Steps | Epochs):
         return {type(value).__name__.lower(): value.count}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Batches of a stage by epoch: token ids, labels and cached teacher targets."""
+"""Batches for a stage by epoch: token ids, labels and cached teacher targets."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from pocketbert.training.stage import Stage, Steps
 if TYPE_CHECKING:
     from pocketbert.data.pretraining.reader import PretrainingData
 
-# More epochs than any stage has; the random state of masks counts epochs of all stages in an int32.
+# More epochs than any stage has. The masks' random state counts epochs over all stages, in an int32.
 _EPOCHS_A_STAGE = 1 << 16
-# (batch size, epoch) → indices of the examples of each step; only the last step may have fewer than a batch.
+# (batch size, epoch) → example indices for each step; only the last step may have fewer than a batch.
 Order: TypeAlias = Callable[[int, int], list[np.ndarray]]
-# (indices of the examples of each step, epoch) → elements for `TrainingModel`, one per step.
+# (example indices for each step, epoch) → elements for `TrainingModel`, one per step.
 Elements: TypeAlias = Callable[[Sequence[np.ndarray], int], tf.data.Dataset]
 
 
 class StageBatches:
-    """Batches of a stage. Examples and masks of a step are functions of the epoch, so a run resumes at any step.
+    """Batches for a stage. A step's examples and masks depend only on the epoch, so a run resumes at any step.
 
-    Each replica gets an equal part of every batch. If the last batch of an epoch is not a multiple of the number of
-    replicas, the remainder is dropped.
+    Each replica gets an equal part of every batch. The last batch in an epoch drops examples that do not divide evenly.
 
     Attributes:
       count: number of examples.
-      elements: makes the elements of some steps; see `Elements`.
+      elements: makes the elements for some steps; see `Elements`.
       total_steps: number of steps, unless patience ends the stage early.
 
     Raises:
@@ -60,14 +59,14 @@ class StageBatches:
         self.total_steps = min(steps, stage.max_steps or steps)
 
     def epochs(self) -> int:
-        """Number of epochs until the stage ends."""
+        """Returns the number of epochs until the stage ends."""
         if self._stage.evaluations is not None:
             return min(self._stage.evaluations, self.total_steps)
         steps = itertools.accumulate(len(self._pass(epoch)) for epoch in itertools.count())
         return 1 + sum(1 for _ in itertools.takewhile(lambda count: count < self.total_steps, steps))
 
     def rows(self, epoch: int) -> list[np.ndarray]:
-        """Examples of each step of an epoch, or up to the next evaluation if the stage sets `evaluations`."""
+        """Returns example indices per step, for an epoch or, with `Stage.evaluations`, until the next evaluation."""
         if self._stage.evaluations is None:
             return self._pass(epoch)
         count = min(self._stage.evaluations, self.total_steps)
@@ -81,7 +80,7 @@ class StageBatches:
         return [row for row in shared if len(row)]
 
     def first(self, batches: int, batch_size: int) -> Iterator[Batch]:
-        """At most `batches` batches from the start of the first epoch, without cached targets."""
+        """Yields at most `batches` batches from the start of the first epoch, without cached targets."""
         rows = self._order(min(batch_size, self.count), 0)[:batches]
         for batch in self.elements(rows, 0):
             yield batch[0] if isinstance(batch, tuple) else batch
@@ -97,17 +96,17 @@ def encoded_batches(
     whole_words: bool = False,
     cache: TeacherCache | None = None,
 ) -> StageBatches:
-    """Batches of examples in memory, of a task or of packed text.
+    """Makes batches from examples in memory: a task's, or packed text.
 
     Args:
       stage: the stage.
       encoded: the examples.
-      seed: seed of order and masks.
+      seed: seed for order and masks.
       replicas: number of replicas.
-      masks: tokenizer of examples that get new masks in each epoch, as in BERT's pretraining; None for no masks.
-        Batches of a stage with the term `masked_lm` have positions and labels of the masked tokens.
+      masks: tokenizer for masking examples anew in each epoch, as in BERT's pretraining; None for no masks. For the
+        term `masked_lm`, batches have positions and labels of the masked tokens.
       whole_words: mask whole words instead of tokens.
-      cache: cached teacher targets of the examples; None for a live teacher or no teacher.
+      cache: cached teacher targets for the examples; None for a live teacher or no teacher.
     """
     lengths = encoded.lengths
 
@@ -138,14 +137,14 @@ def encoded_batches(
 def pretraining_batches(
     stage: Stage, data: PretrainingData, seed: int, replicas: int = 1, *, index: int = 0, whole_words: bool = False
 ) -> StageBatches:
-    """Batches of pretraining examples.
+    """Makes batches from pretraining examples.
 
     Args:
       stage: the stage.
       data: the examples.
-      seed: seed of order and masks.
+      seed: seed for order and masks.
       replicas: number of replicas.
-      index: number of the stage in the run, from 0. Stages that are shorter than an epoch read different examples.
+      index: the stage's number in the run, from 0. Stages shorter than an epoch read different examples.
       whole_words: mask whole words instead of tokens, unless masks are baked in.
     """
     from pocketbert.data.pretraining.options import MaskingOptions

@@ -1,4 +1,4 @@
-"""Metrics log, loss checks and clock of a run, and the log lines of a stage."""
+"""A run's metrics log, loss checks and clock, and a stage's log lines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LINE_NAMES = ("step", "split", "stage")
 class MetricsLog:
     """Writes `metrics.jsonl`, one JSON object per line, and the same values as TensorBoard events.
 
-    A line has `step` (steps taken), `split` (`train`, `dev` or `activations`), `stage` if the run has named stages, and
-    the values.
+    A line has the values, `step` (steps taken), `split` (`train`, `dev` or `activations`) and, if stages have names,
+    `stage`.
 
     Args:
-      folder: folder of the run.
-      position: bytes of the log to keep. Lines after the last checkpoint of a killed run are removed, because the
-        resumed run writes them again. Events are written again from the kept lines.
+      folder: the run's folder.
+      position: bytes to keep in the log. After a kill, lines past the last checkpoint are removed, because the resumed
+        run writes them again. Events are written again from the kept lines.
 
     Raises:
       UserError: the log is shorter than `position`.
@@ -72,7 +72,7 @@ class MetricsLog:
           step: steps taken.
           split: `train`, `dev` or `activations`.
           numbers: name → value; the names `step`, `split` and `stage` are reserved.
-          stage: name of the stage, or empty.
+          stage: stage name, or empty.
         """
         line = {"step": step, "split": split, **({"stage": stage} if stage else {}), **numbers}
         self._stream.write(json.dumps(line, allow_nan=False).encode() + b"\n")
@@ -80,7 +80,7 @@ class MetricsLog:
         self._write_events(line)
 
     def sync(self) -> int:
-        """Flushes all lines to disk; returns the length of the log in bytes."""
+        """Flushes all lines to disk; returns the log's length in bytes."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._events.flush()
@@ -96,7 +96,7 @@ class MetricsLog:
 
 
 class NoLog(MetricsLog):
-    """A log that discards its lines, for processes that are not the chief."""
+    """Discards its lines, for processes other than the chief."""
 
     def __init__(self) -> None:
         pass
@@ -122,8 +122,8 @@ class LossWatch:
     Args:
       losses: checked losses that no log line covers yet, one row per step.
       step: steps taken before the next loss.
-      names: names of the values in a row.
-      stage: name of the stage, or empty.
+      names: names for the values in a row.
+      stage: stage name, or empty.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class LossWatch:
         self._step, self._names, self._stage = step, names, stage
 
     def add(self, losses: tf.Tensor) -> None:
-        """Adds the losses of the next step, [names]."""
+        """Adds the next step's losses, [names]."""
         self._unseen.append(losses)
 
     def look(self) -> list[list[float]]:
-        """Checks the losses that were added since the last call.
+        """Checks the losses added since the last call.
 
         Returns:
           All rows since the last `clear`.
@@ -155,7 +155,7 @@ class LossWatch:
         return list(self._seen)
 
     def clear(self) -> None:
-        """Discards the losses that a log line covers."""
+        """Discards losses that a log line covers."""
         self.look()
         self._seen = []
 
@@ -173,10 +173,10 @@ class LossWatch:
 
 
 class StageLog:
-    """The log lines of a stage: mean losses, activations, and metrics on the dev split.
+    """A stage's log lines: mean losses, activations, and dev metrics.
 
     Attributes:
-      names: names of the losses of a step, and `skipped` with loss scaling.
+      names: names of a step's losses, and `skipped` with loss scaling.
       watch: the losses that no log line covers yet.
     """
 
@@ -194,13 +194,13 @@ class StageLog:
         self.watch = LossWatch(losses, step, names, stage)
 
     def when(self, step: int) -> str:
-        """Step and stage for messages."""
+        """Returns step and stage for messages."""
         return f"after step {step}{f' of stage {self._stage}' if self._stage else ''}"
 
     def write_losses(self, step: int, learning_rate: float) -> dict[str, float]:
-        """Writes the means of the losses since the last such line; returns them, empty without new losses.
+        """Writes mean losses since the last such line; returns them, empty without new losses.
 
-        With loss scaling, the line also has the number of skipped updates and the scale.
+        With loss scaling, the line also has the skipped updates and the scale.
 
         Raises:
           TrainingFailed: a loss is not finite, or gradients do not fit into float16.
@@ -233,7 +233,7 @@ class StageLog:
         self._write(step, "activations", maxima.largest())
 
     def write_metrics(self, step: int, metrics: Mapping[str, float], loss: float | None) -> str:
-        """Writes metrics on the dev split and the mean loss of its labels, if known; returns them as text."""
+        """Writes dev metrics and the mean label loss, if known; returns them as text."""
         measured = metrics if loss is None else {**metrics, "loss": loss}
         self._write(step, "dev", measured)
         return as_text(measured)
@@ -243,20 +243,20 @@ class StageLog:
 
 
 def skipped_steps(folder: Path) -> int:
-    """Number of skipped updates in the log of a run with loss scaling."""
+    """Counts skipped updates in the log of a run with loss scaling."""
     return int(sum(line.get(SKIPPED, 0) for line in read_log(folder)))
 
 
 def as_text(numbers: Mapping[str, float]) -> str:
-    """Numbers with their names, for people."""
+    """Formats numbers with their names, for people."""
     return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
 
 
 class Clock:
-    """Seconds of a run over all attempts, and since its last checkpoint.
+    """Measures a run's seconds over all attempts, and since its last checkpoint.
 
     Args:
-      before: seconds of earlier attempts.
+      before: seconds in earlier attempts.
     """
 
     def __init__(self, before: float) -> None:
@@ -264,7 +264,7 @@ class Clock:
         self._restarted = time.monotonic()
 
     def seconds(self) -> float:
-        """Seconds of all attempts."""
+        """Returns seconds over all attempts."""
         return time.monotonic() - self._start
 
     def due(self, interval: float) -> bool:

@@ -1,4 +1,4 @@
-"""Checkpoints with digests: every variable and position that the next step of a run depends on."""
+"""Checkpoints with digests: every variable and position that the next step depends on."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _POSITION_KEY, _DIGEST_KEY = "position", "sha256"
 
 @dataclasses.dataclass
 class TrainState:
-    """Position of a run. Together with the variables, it determines the next step.
+    """A run's position. Together with the variables, it determines the next step.
 
     Attributes:
-      epoch: finished epochs of the stage.
+      epoch: finished epochs in the stage.
       step_in_epoch: steps taken in the current epoch.
       step: steps taken in the run.
-      best_metrics: metrics of the stage's best evaluation; empty before the first evaluation.
-      best_loss: mean loss of the labels in that evaluation; None if it is unknown.
-      best_step: steps taken before that evaluation; 0 before the first evaluation.
+      best_metrics: metrics from the stage's best evaluation; empty before the first evaluation.
+      best_loss: mean label loss in that evaluation; None if unknown.
+      best_step: steps before that evaluation; 0 before the first evaluation.
       evaluations_since_best: evaluations after the best one.
       log_bytes: length of the metrics log at this position.
-      losses: losses of steps that no log line covers yet, one row per step.
+      losses: losses that no log line covers yet, one row per step.
       seconds: training time so far.
       finished: whether the stage is finished.
-      stage: number of finished stages.
+      stage: finished stages.
       first_step: steps taken before this stage.
-      stage_steps: after how many steps this stage ends, if a callback has changed the plan.
+      stage_steps: steps in this stage, if a callback has changed the plan.
       past: summaries of the finished stages.
-      temperature: divisor of the logits in the weights that were saved last.
-      kept: `digest_kept` of the weights that were saved last; empty before the first save.
+      temperature: divisor for the logits with the weights saved last.
+      kept: `digest_kept` of the weights saved last; empty before the first save.
     """
 
     epoch: int = 0
@@ -70,11 +70,11 @@ class TrainState:
     temperature: float = 1.0
 
     def summary(self) -> dict[str, Any]:
-        """Summary of the current stage for the result."""
+        """Summarizes the current stage for the result."""
         return {"steps": self.step - self.first_step, "metrics": self.best_metrics, "best_step": self.best_step}
 
     def is_best(self, metrics: Mapping[str, float], loss: float | None, main_metric: str) -> bool:
-        """Whether an evaluation beats the best one so far; a tie goes to the lower loss, then to the earlier one."""
+        """Whether an evaluation beats the best one so far; ties go to the lower loss, then to the earlier one."""
         if not self.best_metrics:
             return True
         value, best = metrics[main_metric], self.best_metrics[main_metric]
@@ -83,7 +83,7 @@ class TrainState:
         return loss < self.best_loss
 
     def next_stage(self) -> TrainState:
-        """Position at the beginning of the next stage."""
+        """Returns the position at the beginning of the next stage."""
         return TrainState(
             step=self.step,
             log_bytes=self.log_bytes,
@@ -102,16 +102,16 @@ class Trained(Protocol):
         """All weights by name."""
 
     def dropout_generators(self) -> Sequence[tf.random.Generator]:
-        """Random states of all dropout layers."""
+        """Random states for all dropout layers."""
 
 
 def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
-    """Returns all variables that a step reads: weights, moments and random states of dropout; checkpoints store them.
+    """Returns all variables for a step, to store in checkpoints: weights, moments and random states for dropout.
 
     The optimizer must be built.
 
     Returns:
-      Name → variable. Except for dropout states, names do not depend on the order of construction.
+      Name → variable. Except for dropout states, names do not depend on the construction order.
     """
     return {
         **{f"weights/{name}": variable for name, variable in model.named_variables().items()},
@@ -129,7 +129,7 @@ def write_checkpoint(path: Path, variables: Mapping[str, tf.Variable], state: Tr
 
 
 def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
-    """SHA-256 of a position and of arrays in order of their names."""
+    """SHA-256 over a position and arrays, in the order of their names."""
     digest = hashlib.sha256(position.encode())
     for name, array in arrays:
         digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
@@ -139,7 +139,7 @@ def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, TrainState]]:
-    """Opens a checkpoint after it has verified its digest; yields the arrays and the position.
+    """Opens a checkpoint and verifies its digest; yields arrays and position.
 
     Raises:
       UserError: the file is damaged.
@@ -167,7 +167,7 @@ def _damaged(path: Path) -> str:
 
 
 def read_state(path: Path) -> TrainState | None:
-    """Reads the position in a checkpoint; None if the file does not exist.
+    """Reads a checkpoint's position; None if the file does not exist.
 
     Raises:
       UserError: the file is damaged.
@@ -179,7 +179,7 @@ def read_state(path: Path) -> TrainState | None:
 
 
 def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
-    """Reads arrays whose names begin with `prefix`; returns name without the prefix → array."""
+    """Reads arrays with names that begin with `prefix`; returns name without the prefix → array."""
     with _opened(path) as (stored, _):
         return {name.removeprefix(prefix): stored.get_tensor(name) for name in stored.keys() if name.startswith(prefix)}
 
@@ -212,18 +212,18 @@ def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainSt
 def restore_stage(
     path: Path, state: TrainState, stage: Stage, training_model: TrainingModel, total_steps: int, seed: int
 ) -> tuple[TrainState, dict[str, tf.Variable]]:
-    """Makes the optimizer of a stage and restores all variables that a step reads.
+    """Makes a stage's optimizer and restores all variables for its next step.
 
     Args:
-      path: checkpoint of this stage or of the end of the previous one, or no file.
+      path: checkpoint from this stage or from the end of the previous one, or no file.
       state: position in the checkpoint, or at the beginning of the stage.
       stage: the stage.
       training_model: the model with the stage's loss.
-      total_steps: number of steps of the stage.
-      seed: seed of the run, for dropout.
+      total_steps: steps in the stage.
+      seed: the run's seed, for dropout.
 
     Returns:
-      The position, and the variables of `training_variables` and `loss_scale_state`.
+      The position, and the variables from `training_variables` and `loss_scale_state`.
 
     Raises:
       UserError: the file is damaged, or contains other variables.
@@ -231,7 +231,7 @@ def restore_stage(
     begins = state.step == state.first_step
     carries = stage.optimizer_state == "carry" and (state.stage > 0 or state.step > 0)
     moments = read_arrays(path, "optimizer/") if carries else {}
-    # Schedule and multipliers count steps of the stage; the optimizer's counter may have started earlier.
+    # Schedule and multipliers count steps in the stage; the optimizer's counter may have started earlier.
     first = int(moments["iterations"]) - (state.step - state.first_step) if moments else 0
     optimizer = training_model.make_optimizer(total_steps, first)
     training_model.compile(optimizer=optimizer)
@@ -247,7 +247,7 @@ def restore_stage(
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:
-    """SHA-256 of the files that decide what the model in a directory computes.
+    """SHA-256 over the files that determine a model directory's outputs.
 
     Raises:
       UserError: the folder is not a model directory.

@@ -1,4 +1,4 @@
-"""One training step of any objective: features of the model, losses, and one update."""
+"""One training step for any objective: model features, losses, and one update."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ class Trainable(Protocol):
         """See `Model.named_variables`."""
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Any:
-        """The model's outputs."""
+        """Returns the model's outputs."""
 
 
 class TrainingModel(tf_keras.Model):
-    """A model with the loss of one stage, for the trainer and for Keras' `compile`, `fit` and `evaluate`.
+    """A model with one stage's loss, for the trainer and for Keras' `compile`, `fit` and `evaluate`.
 
-    Pass datasets of one of three kinds of elements: a batch, which is a mapping with inputs and labels (`Batch`);
-    `(inputs, labels)`, with one array of labels or labels by name; or `(batch, targets)` with cached teacher targets,
-    as `TeacherCache.dataset` gives them. `fit` and `evaluate` report `loss` and its unweighted terms, averaged over the
-    examples of an epoch; `update` returns those of one step.
+    Dataset elements have one of three kinds: a batch, a mapping with inputs and labels (`Batch`); `(inputs, labels)`,
+    with one label array or labels by name; or `(batch, targets)` with cached teacher targets, as from
+    `TeacherCache.dataset`. `fit` and `evaluate` report `loss` and its unweighted terms, averaged over an epoch's
+    examples; `update` returns them for one step.
 
     A weight is trained if both the stage and Keras' `trainable` allow it. Compile again after you change `trainable`.
 
     Make the optimizer with `make_optimizer`, so that it uses the stage's schedule and multipliers.
     """
 
-    # Whether the trainer compiles `update`; False for updates that make graphs of their parts.
+    # Whether the trainer compiles `update`; False for updates with several graphs.
     TRACED: ClassVar = True
 
     def __init__(
@@ -72,16 +72,16 @@ class TrainingModel(tf_keras.Model):
         self.distribute_reduction_method = "first"
 
     def targets(self, inputs: Batch) -> Targets:
-        """Teacher targets for batches without cached ones."""
+        """Returns teacher targets for batches without cached ones."""
         del inputs
         return {}
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """Weights of the model by their names in a model directory, and of adapters by `adapters.NAME.kernel`."""
+        """Model weights by their names in a model directory, and adapter weights by `adapters.NAME.kernel`."""
         return {**self.model.named_variables(), **adapter_variables(self.adapters)}
 
     def trained_variables(self) -> dict[str, tf.Variable]:
-        """The `named_variables` that are trained."""
+        """The trained weights among `named_variables`."""
         learning = {id(variable) for variable in self.trainable_variables}
         return {
             name: variable
@@ -90,7 +90,7 @@ class TrainingModel(tf_keras.Model):
         }
 
     def dropout_generators(self) -> list[tf.random.Generator]:
-        """Random states of all dropout layers; checkpoints contain them."""
+        """Random states for all dropout layers; checkpoints contain them."""
         return dropout_generators(self)
 
     def make_optimizer(self, total_steps: int, first_step: int = 0) -> NamedOptimizer:
@@ -98,7 +98,7 @@ class TrainingModel(tf_keras.Model):
         return make_optimizer(self.stage, total_steps, first_step)
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Keras' `compile`; also passes the weights' names to the optimizer's `bind` and builds the optimizer."""
+        """Keras' `compile`; also binds the optimizer to the weights' names and builds it."""
         optimizer = arguments[0] if arguments else options.get("optimizer")
         if optimizer is not None and hasattr(optimizer, "bind"):
             optimizer.bind(self.named_variables())
@@ -107,7 +107,7 @@ class TrainingModel(tf_keras.Model):
         self.optimizer.build(list(self.trained_variables().values()))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The model's outputs."""
+        """Returns the model's outputs."""
         return self.model(inputs, training=training)
 
     @tf.autograph.experimental.do_not_convert
@@ -138,13 +138,13 @@ class TrainingModel(tf_keras.Model):
 
     @property
     def named_optimizer(self) -> NamedOptimizer:
-        """The optimizer that `compile` received."""
+        """The optimizer from `compile`."""
         optimizer: NamedOptimizer = without_loss_scaling(self.optimizer)
         return optimizer
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """Names of a step's results: `loss` and the terms of the stage."""
+        """Names of a step's results: `loss` and the stage's terms."""
         return ("loss", *self.stage.weights)
 
     def losses(self, batch: Batch, targets: Targets | None = None, training: bool | None = None) -> tf.Tensor:
@@ -156,7 +156,7 @@ class TrainingModel(tf_keras.Model):
           training: whether dropout is active, if the stage uses dropout.
 
         Raises:
-          UserError: the stage reads labels that the batch does not have.
+          UserError: the batch lacks labels for the stage.
         """
         inputs, readable, targets = self.prepared(batch, targets)
         with padding_after_texts(self.model):
@@ -166,7 +166,7 @@ class TrainingModel(tf_keras.Model):
         return self.losses_of(features, readable, targets)
 
     def prepared(self, batch: Batch, targets: Targets | None) -> tuple[Batch, Batch, Targets]:
-        """Returns the model's inputs; inputs and labels for the objective; and targets, for `losses`."""
+        """Returns the model's inputs, the objective's inputs and labels, and targets, for `losses`."""
         stage = self.stage
         batch = complete_inputs(batch)
         inputs = {name: value for name, value in batch.items() if name not in LABEL_TERMS.values()}
@@ -182,7 +182,7 @@ class TrainingModel(tf_keras.Model):
         return inputs, {**inputs, **{name: batch[name] for name in stage.label_names}}, targets
 
     def losses_of(self, features: Features, readable: Batch, targets: Targets) -> tf.Tensor:
-        """Computes the loss and its unweighted terms from features of the model, for `losses`."""
+        """Computes the loss and its unweighted terms from model features, for `losses`."""
         stage = self.stage
         terms = self.objective.loss(stage, targets, features, self.adapters, readable)
         if set(terms) != set(stage.weights):
@@ -215,14 +215,14 @@ class TrainingModel(tf_keras.Model):
     def _accumulated(
         self, batch: Batch, targets: Targets | None, variables: Sequence[tf.Variable]
     ) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-        """Computes parts of the batch in sequence, so that memory holds the activations of one part."""
+        """Computes batch parts in sequence, so that memory holds one part's activations."""
         parts = self.stage.micro_batches
         size = tf.shape(batch["input_word_ids"])[0]
         # The two rows of a separate pair stay together.
         task = self.stage.task
         together = 2 if task is not None and task.pairs == "separate" else 1
         rows = together * -(-size // (parts * together))
-        # Divisors are those of the whole batch. TensorFlow prunes the rest of this call.
+        # Losses divide by counts in the whole batch. TensorFlow prunes the rest of this call.
         with loss_normalization.count_weights() as recorded:
             self.losses(batch, targets, training=False)
         totals = loss_normalization.shared_totals([recorded])
@@ -259,7 +259,7 @@ class TrainingModel(tf_keras.Model):
 
 
 def batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
-    """Splits an element of a dataset into a batch with labels and cached targets or None."""
+    """Splits a dataset element into a batch with labels, and cached targets or None."""
     batch, *others = data if isinstance(data, tuple) else (data,)
     if not isinstance(batch, Mapping) or len(others) > 1:
         raise UserError(
@@ -275,7 +275,7 @@ def batch_and_targets(data: Any) -> tuple[Batch, Targets | None]:
 
 
 def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:
-    """Weights of adapters by name, for example `adapters.NAME.kernel`."""
+    """Adapter weights by name, for example `adapters.NAME.kernel`."""
     return {
         f"{ADAPTERS}.{name}.{path}": variable
         for name, layer in adapters.items()
@@ -286,13 +286,13 @@ def adapter_variables(adapters: Adapters) -> dict[str, tf.Variable]:
 def make_optimizer(
     stage: Stage, total_steps: int, first_step: int = 0, kind: Callable[..., NamedOptimizer] | None = None
 ) -> NamedOptimizer:
-    """Makes the optimizer of a stage, with its schedule and multiplier.
+    """Makes a stage's optimizer, with its schedule and multiplier.
 
     Args:
       stage: the stage.
-      total_steps: number of steps of the stage.
-      first_step: the optimizer's step counter at the beginning of the stage; 0 unless moments are carried over.
-      kind: makes the optimizer; None for that of the stage's algorithm.
+      total_steps: steps in the stage.
+      first_step: the optimizer's step counter when the stage begins; 0 unless moments are carried over.
+      kind: makes the optimizer; None for the stage's algorithm.
     """
     config = stage.optimizer
     warmup_steps = config.warmup(total_steps)
@@ -316,12 +316,12 @@ def make_optimizer(
 
 
 class StageSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """The schedule of a stage that can end earlier than planned.
+    """The schedule for a stage that can end early.
 
     Args:
       schedule: the planned schedule.
-      total_steps: number of planned steps.
-      first_step: the optimizer's step counter at the beginning of the stage.
+      total_steps: planned steps.
+      first_step: the optimizer's step counter when the stage begins.
     """
 
     def __init__(
@@ -332,18 +332,18 @@ class StageSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         self._speed = tf.Variable(1.0, trainable=False, name="schedule_speed")
 
     def end_after(self, steps: int) -> None:
-        """Runs through the whole schedule in fewer steps."""
+        """Fits the whole schedule into fewer steps."""
         self._speed.assign(self._total_steps / steps)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate, a float32 scalar, at a step of the optimizer's counter."""
-        # Keras reads the rate of step 0 when it makes the optimizer.
+        """Returns the learning rate, a float32 scalar, at a step in the optimizer's count."""
+        # Keras reads the rate at step 0 when it makes the optimizer.
         position = tf.maximum(tf.convert_to_tensor(step) - self._first_step, 0)
         return self._schedule(self._speed * tf.cast(position, tf.float32))
 
 
 def _sum_over_replicas(losses: tf.Tensor) -> tf.Tensor:
-    """Sums losses over replicas; each replica has its share of the batch's mean."""
+    """Sums losses over replicas; each has its share of the batch's mean."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return losses

@@ -1,4 +1,4 @@
-"""The trainer: it runs the stages of any plan in order, with a log, evaluations and checkpoints."""
+"""The trainer runs any plan's stages in order, with a log, evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ from pocketbert.training.stage_log import Clock, MetricsLog, NoLog, StageLog, as
 from pocketbert.training.state import TrainState, read_state, restore_stage, write_checkpoint
 from pocketbert.training.step import TrainingModel
 
-# Examples that measure activations: few enough to cost less than a step, in batches that fit wherever training fits.
+# Examples for measuring activations: few enough to cost less than a step, in batches that fit wherever training fits.
 _WATCHED_BATCHES, _WATCHED_BATCH_SIZE = 4, 8
 STEPS_PER_LOG_LINE = 50
-# Names of kept models sort by step.
+# Model names sort by step.
 _STEP_DIGITS = 7
-# Shorter epochs are evaluated at fixed steps: after each of them, the choice of the best would mostly be chance.
+# Shorter epochs are evaluated at fixed steps: after each epoch, chance would mostly decide which is the best.
 SHORT_EPOCH = 50
 
 
 class Trainer:
-    """Trains the model of a plan from the last checkpoint of a run to the end of its last stage.
+    """Trains a plan's model from the run's last checkpoint to the end.
 
     Attributes:
       model: the trained model.
-      adapters: trained layers between the model and the loss; they are not part of the model.
-      state: current position of the run.
-      start: record of the start of the run, which `plan` fills; a resumed run reads it from its file.
-      extra_result: fields of the result that are known before the first step.
+      adapters: trained layers between model and loss; they are not part of the model.
+      state: current position.
+      start: record of the start, filled by `plan`; a resumed run reads it from its file.
+      extra_result: result fields known before the first step.
     """
 
-    # Of the run.
+    # For the run.
     _log: MetricsLog
     _clock: Clock
-    # Of the current stage.
+    # For the current stage.
     _training_model: TrainingModel
     _variables: dict[str, tf.Variable]
     _lines: StageLog
@@ -77,7 +77,7 @@ class Trainer:
         self.plan, self.folder, self.distribution = plan, folder, distribution
         self._evaluators: dict[int, StageEvaluator] = {}
         self.state = read_state(folder / CHECKPOINT_FILE) or TrainState()
-        # Open the data of all stages first: bad data must be reported before anything is written.
+        # Open the data for all stages first: bad data must be reported before anything is written.
         self.batches = [plan.open_batches(index, distribution.replicas) for index in range(len(plan.stages))]
         path = folder / START_FILE
         self.start: dict[str, Any] = read_record(path) if self.state.step and path.exists() else {}
@@ -88,7 +88,7 @@ class Trainer:
         self._callbacks = RunCallbacks(callbacks, self.model, distribution)
 
     def run(self) -> dict[str, Any]:
-        """Runs the remaining stages; returns the fields of `TrainResult` except the model's folder."""
+        """Runs the remaining stages; returns the fields for `TrainResult`, except the model's folder."""
         state, stages = self.state, self.plan.stages
         self.extra_result = self.plan.prepare(self, resumes=state.step > 0)
         if state.step:
@@ -133,14 +133,14 @@ class Trainer:
         return {"skipped_steps": skipped_steps(self.folder)} if has_log else {}
 
     def load_kept(self) -> None:
-        """Loads the weights that the run keeps.
+        """Loads the kept weights.
 
         The last step is not always the best one, and a resumed run that had finished training has initial weights.
         """
         load_kept(self.folder, self.model, self.adapters, self.state.kept)
 
     def evaluator(self, stage: Stage) -> StageEvaluator | None:
-        """Returns the evaluator of a stage, or None; one per sequence length, because each traces the model."""
+        """Returns a stage's evaluator, or None; one per sequence length, because each traces the model."""
         plan = self.plan
         length = plan.data.evaluated_length(stage)
         if length is None:
@@ -153,17 +153,17 @@ class Trainer:
 
     @functools.cached_property
     def activation_watch(self) -> ActivationWatch | None:
-        """Measures activations of a NoNorm model on some training examples of the last stage; None for other models.
+        """Measures a NoNorm model's activations on some training examples of the last stage; None for other models.
 
-        Layer normalization bounds activations, so other models need no watch. All stages share it, so that their
-        curves are comparable.
+        Layer normalization bounds activations, so other models need no watch. All stages share it, to have comparable
+        curves.
         """
         if self.model.config.norm != "no_norm":
             return None
         return ActivationWatch(self.model, self.batches[-1].first(_WATCHED_BATCHES, _WATCHED_BATCH_SIZE))
 
     def _kept_folder(self, index: int) -> Path:
-        """Folder of the weights that a stage keeps; the last stage keeps the run's."""
+        """Folder for a stage's kept weights; for the last stage, the run's folder."""
         if index + 1 == len(self.plan.stages):
             return self.folder
         return self.folder / STAGES_FOLDER / self.plan.stages[index].name
@@ -175,12 +175,12 @@ class Trainer:
         recipe, features = self.plan.run.qat, self.plan.stages[-1].student_features
         log_info(f"rounding like {recipe}; export the model with {argument('recipe', recipe, of='export')}")
         round_model(self.model, recipe, logits_only=set(features) == {"logits"})
-        # Their graphs of earlier stages do not round.
+        # Drop graphs from earlier stages: they do not round.
         self._evaluators.clear()
         self.__dict__.pop("activation_watch", None)
 
     def _train_stage(self) -> None:
-        """Trains the current stage from the run's position to its end; the last checkpoint records that."""
+        """Trains the current stage from the run's position to its end; the last checkpoint records the end."""
         plan, index = self.plan, self.state.stage
         stage, batches = plan.stages[index], self.batches[index]
         if index and self.state.step == self.state.first_step:
@@ -253,7 +253,7 @@ class Trainer:
                         break
 
     def steps(self, epoch: int, rows: list[np.ndarray], start: int) -> Iterator[tf.Tensor]:
-        """Runs the steps of an epoch from `start` on, lazily; yields the losses of each, float32 `[terms]`."""
+        """Runs an epoch's steps from `start` on, lazily; yields each step's losses, float32 `[terms]`."""
         elements = self.batches[self.state.stage].elements
         batches = self.distribution.batches(rows[start:], lambda indices: elements(indices, epoch))
         if self._step is None:
@@ -268,14 +268,13 @@ class Trainer:
         return tf.stack([results[name] for name in self._lines.names])
 
     def _learning_rate(self) -> float:
-        """Learning rate of the last step, without multipliers."""
+        """The last step's learning rate, without multipliers."""
         # `float` does not accept a mirrored variable.
         return float(tf.convert_to_tensor(self._training_model.optimizer.learning_rate))
 
     def _is_evaluated(self, stage: Stage, steps_per_epoch: int) -> bool:
-        """Whether an evaluation follows the current step.
-
-        After each epoch and every `evaluation_steps`; if epochs are short, at fixed steps and at the end.
+        """Whether to evaluate now: after epochs and every `evaluation_steps`; in short epochs, at fixed steps and the
+        end.
         """
         state, run, fixed = self.state, self.plan.run, stage.short_epoch_steps
         if state.finished or (run.evaluation_steps and state.step % run.evaluation_steps == 0):
@@ -313,7 +312,7 @@ class Trainer:
         log_info(f"{text} (best so far, saved)" if selects else text)
 
     def _keep(self, stage: Stage, evaluator: StageEvaluator | None) -> None:
-        """Saves the current weights, with the decision thresholds and the temperature of the last evaluation."""
+        """Saves the current weights, with thresholds and temperature from the last evaluation."""
         state, state.kept = self.state, ""
         if not self.distribution.is_chief:
             return
@@ -323,12 +322,12 @@ class Trainer:
         state.kept = save_kept(self._kept_folder(state.stage), self.model, self.adapters, state.temperature)
 
     def _keep_checkpoint(self, evaluator: StageEvaluator | None, *, is_evaluated: bool) -> None:
-        """Saves the current model beside the best one, if `RunConfig.keep_checkpoints` asks for it."""
+        """Saves the current model beside the best one, if `RunConfig.keep_checkpoints` says so."""
         state, run, kept = self.state, self.plan.run, self.plan.run.keep_checkpoints
         every_epoch = kept == "every-epoch" and (state.step_in_epoch == 0 or state.finished)
         if not self.distribution.is_chief or not (every_epoch or (isinstance(kept, int) and is_evaluated)):
             return
-        # With the thresholds of these weights, not of the best ones.
+        # Choose thresholds for these weights, not for the best ones.
         if evaluator is not None and not is_evaluated and (run.decision_thresholds or run.reject):
             evaluator.metrics(self._lines.when(state.step))
         self._take_thresholds(evaluator, 1.0)
@@ -339,7 +338,7 @@ class Trainer:
                 shutil.rmtree(old)
 
     def _take_thresholds(self, evaluator: StageEvaluator | None, temperature: float) -> None:
-        """Gives the model the thresholds of the last evaluation, for logits divided by a temperature."""
+        """Gives the model thresholds from the last evaluation, for logits divided by a temperature."""
         task_at = getattr(evaluator, "task_at", None)
         if task_at is not None:
             self.model.tasks = (task_at(temperature),)
@@ -387,11 +386,11 @@ def train_seeds(
 ) -> dict[str, Any]:
     """Runs `finetune`, `distill` or `pretrain` once per seed, in subfolders `seed-N` of `output`.
 
-    `output` receives a `result.json` with the returned values, too. The other arguments are those of `train`; the seed
-    of `run` is replaced.
+    Also writes the returned values to `result.json` in `output`. The other arguments are those for `train`; each seed
+    replaces the one in `run`.
 
     Returns:
-      The result of `pocketbert.training.run_folder.run_seeds`.
+      See `pocketbert.training.run_folder.run_seeds`.
     """
 
     def run_one(seed: int, folder: Path) -> TrainResult:
