@@ -1,7 +1,4 @@
-"""Parses command lines and `--config` files into dataclasses of options.
-
-This module does not import TensorFlow.
-"""
+"""Parses command lines and `--config` files into options dataclasses. This module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_toml
 from pocketbert.options import FilePath, OptionField, describe_options, format_value, parse_value
 
-# Options that run.toml does not repeat, and those that no file may have: a phone's serial number.
+# Options to leave out of run.toml, and out of every file: a phone's serial number.
 _NOT_REPEATED, _PRIVATE = ("config", "overwrite"), ("device",)
 
 T = TypeVar("T")
@@ -29,11 +26,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """A dataclass of options, some of which have no flags.
+    """An options dataclass; some fields may have no flags.
 
     Attributes:
       options: the dataclass.
-      without: fields without flags, which keep their defaults.
+      without: fields without flags, with their defaults.
       may_be_missing: required fields that may be None; the command checks when.
     """
 
@@ -44,10 +41,10 @@ class OptionGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralOptions:
-    """Options of every command.
+    """Options for every command.
 
     Attributes:
-      config: TOML file with options as `name = value`, for example the run.toml of an earlier run; flags override it.
+      config: TOML file with options as `name = value`, for example an earlier run's run.toml; flags override it.
     """
 
     GROUP: ClassVar = "General"
@@ -56,7 +53,7 @@ class GeneralOptions:
 
 
 class Options:
-    """The parsed options of a command: `options[FinetuneConfig]` is an instance of that dataclass."""
+    """A command's parsed options: `options[FinetuneConfig]` is an instance of that dataclass."""
 
     def __init__(self, command: Command, values: Mapping[str, Any], given: Iterable[str]) -> None:
         self._command, self._values, self._given = command, values, frozenset(given)
@@ -70,7 +67,7 @@ class Options:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The command line, with those of its `--config` file."""
+        """The command line, including arguments from `--config`."""
         return self._command.arguments
 
     def __getitem__(self, part: type[T]) -> T:
@@ -79,7 +76,7 @@ class Options:
         return self._parts[part]  # type: ignore[no-any-return]
 
     def check(self) -> None:
-        """Makes the instances, which checks the values.
+        """Makes the instances; this checks the values.
 
         Raises:
           UserError: a value is invalid.
@@ -96,7 +93,7 @@ class Options:
 
     @property
     def fields(self) -> tuple[OptionField, ...]:
-        """The descriptions of all options."""
+        """Descriptions of all options."""
         return self._command.fields
 
     @property
@@ -109,12 +106,12 @@ class Options:
         return name in self._given
 
     def given_of(self, part: type) -> dict[str, Any]:
-        """Returns the values of a part that were passed."""
+        """Returns the values passed for a part."""
         part_names = {field.name for field in dataclasses.fields(part)}
         return {name: self._values[name] for name in self._given if name in part_names}
 
     def changed(self, *names: str) -> list[str]:
-        """Returns the flags, among these fields, with a value other than the default."""
+        """Returns flags for these fields if their values are not the defaults."""
         fields = {field.name: field for field in self.fields}
         return [f"--{fields[name].flag}" for name in names if self._values[name] != fields[name].default]
 
@@ -124,7 +121,7 @@ class Options:
         self._parts.clear()
 
     def locate(self, name: str, path: Any) -> None:
-        """Gives the command the place of what an option names; `to_toml` keeps the name."""
+        """Sets the place behind an option's name; `to_toml` keeps the name."""
         if path != self._values[name]:
             self._located[name] = path
             self._parts.clear()
@@ -154,8 +151,8 @@ class Command:
     """A command and its options.
 
     Args:
-      name: key of `COMMANDS`.
-      arguments: the unparsed command line, which may add options.
+      name: key in `COMMANDS`.
+      arguments: the unparsed command line; it may add options.
     """
 
     def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
@@ -175,7 +172,7 @@ class Command:
 
     @staticmethod
     def fields_of(part: OptionGroup) -> tuple[OptionField, ...]:
-        """The options of a part with flags."""
+        """Returns the options with flags in a part."""
         return tuple(
             dataclasses.replace(field, required=False) if field.name in part.may_be_missing else field
             for field in describe_options(part.options, part.without)
@@ -188,7 +185,7 @@ class Command:
 
 
 def parse(name: str, arguments: Sequence[str]) -> Options:
-    """Parses the command line of command `name`.
+    """Parses command `name` with its arguments.
 
     Raises:
       UserError: an unknown flag, an invalid value, or a missing required option.
@@ -227,12 +224,12 @@ def parse(name: str, arguments: Sequence[str]) -> Options:
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """The flags of options; their values are formatted already (`pocketbert.options.format_value`)."""
+    """Writes options as flags; values are already formatted with `pocketbert.options.format_value`."""
     return [f"--{name.rstrip('_').replace('_', '-')}={value}" for name, value in values.items()]
 
 
 def last_value(flag: str, arguments: Sequence[str]) -> str | None:
-    """Returns the value of the last `--flag` on an unparsed command line, or None."""
+    """Returns the last value for `--flag` on an unparsed command line, or None."""
     last = None
     for position, argument in enumerate(arguments):
         match = re.fullmatch(rf"--?{flag}(?:=(.*))?", argument, flags=re.DOTALL)
@@ -290,7 +287,7 @@ def _positional(name: str, field: OptionField, received: Sequence[str]) -> Any:
 
 
 def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[str]:
-    """Converts a `--config` file to arguments, except repeated flags that are on the command line too."""
+    """Converts a `--config` file to arguments, except repeated flags also on the command line."""
     content = read_toml(path, where=f"--config={path}")
     command = content.pop("command", name)
     if command != name:
@@ -323,7 +320,7 @@ def _config_arguments(name: str, path: str, arguments: Sequence[str]) -> list[st
 
 
 def _as_arguments(path: str, key: str, value: Any) -> list[str]:
-    """Converts a key of a `--config` file to arguments, one for each value of a list."""
+    """Converts a key in a `--config` file to arguments, one per value in a list."""
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(value, str | bool | int | float) for value in values):
         raise UserError(f"{path}: {key} must be text, a number, true, false or a list of these; received {value!r}")
@@ -335,5 +332,5 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float):
         return repr(value)
-    # TOML strings have the escapes of JSON, and DEL.
+    # TOML strings have JSON's escapes, and DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

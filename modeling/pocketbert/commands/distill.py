@@ -52,9 +52,9 @@ class DistillationOptions:
 
     Attributes:
       method: distillation method, such as tinybert; --method=tinybert --help lists its options.
-      teacher: model directory of the teacher, fine-tuned on the task; with MLM and NSP heads for --pretraining-data.
-      more_teachers: further teachers with the same labels: the student learns the mean of all predictions. The method
-        must read logits alone.
+      teacher: the teacher's model directory, fine-tuned on the task; with MLM and NSP heads for --pretraining-data.
+      more_teachers: further teachers with the same labels: the student learns their mean predictions. Only for methods
+        that read logits alone.
       student: a preset or config.json for random weights, or a model directory.
       supernet: initialize the student with slices of this supernet's weights; the student is a preset or config.json.
       teacher_layers: initialize the student from these teacher layers, for example 1,3,5. Without --student, the
@@ -73,16 +73,16 @@ class DistillationOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationDataOptions:
-    """Data besides the examples of a task.
+    """Data besides a task's examples.
 
     Attributes:
-      soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or
+      soft_label_columns: columns in --train-file with each label's probability, in the order of --labels; or
         probabilities, as predict --soft-labels writes them into .jsonl, also for token_classification and --heads. They
         are the teacher's predictions, so methods that read logits alone need no --teacher.
-      unlabelled_file: texts without labels, on which the student also learns the teacher's predictions: a table with
-        the columns of --train-file, or a file with a text per line. Texts of the dev split are left out.
-      least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability; of
-        several heads, the least sure answer.
+      unlabelled_file: texts without labels, to learn the teacher's predictions on them too: a table with the columns of
+        --train-file, or a file with a text per line. Texts in the dev split are left out.
+      least_confidence: leave out unlabelled texts if the teacher's best label has a lower probability; with several
+        heads, the least sure answer counts.
       augmented_file: augmented training examples from pocketbert augment.
       text: plain text for distillation without a task: a file or folder.
       pretraining_data: folder from pocketbert pretrain-data, for methods with MLM and NSP losses.
@@ -107,8 +107,8 @@ class DistillOptions:
     Attributes:
       teacher_cache: folder made by cache-teacher, instead of running the teacher.
       compare: add the no-distillation baseline.
-      compare_learning_rate: peak learning rate of the baseline (default: as in the stage that trains the head).
-      compare_with: folders of finished runs with the same dev split, to show in the comparison.
+      compare_learning_rate: the baseline's peak learning rate (default: as in the stage with the head).
+      compare_with: folders with finished runs on the same dev split, to show in the comparison.
     """
 
     GROUP: ClassVar = "Run"
@@ -131,13 +131,13 @@ OPTIONS = (
 
 
 def chosen_options(arguments: Sequence[str]) -> tuple[type, ...]:
-    """Returns the options dataclass of the method in `arguments`, if there is one."""
+    """Returns the options dataclass for the method in `arguments`, if there is one."""
     chosen = last_value("method", arguments)
     return () if not chosen else (get_method(chosen),)
 
 
 def variants() -> list[list[str]]:
-    """Returns a command line for each method that can be used."""
+    """Returns a command line for each usable method."""
     lines = []
     for name in names():
         with contextlib.suppress(UserError):

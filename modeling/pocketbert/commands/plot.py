@@ -1,12 +1,12 @@
 r"""Draw attention maps for your text, the share of [SEP] among the most attended tokens, or feed-forward networks.
 
 PLOT is attention or ffn. attention: with --text, every map shows one head's attention probabilities, with tokens on
-both axes. --student draws a second model next to the first one (MobileBERT, figure 3); by default, student layers are
-paired with the layers of --model by the uniform map. Depth, number of heads and tokenizer may differ.
+both axes. --student draws a second model next to the first one (MobileBERT, figure 3); by default, the uniform map
+pairs student layers with the layers of --model. Depth, number of heads and tokenizer may differ.
 
-With --input, a table shows for each layer in how many texts [SEP] is among the top 1 and top 3 of the tokens that [CLS]
-attends to most, by the mean over heads ("Marginal Utility Diminishes", figures 6 and 14). --input is a .csv, .tsv or
-.jsonl table, or a file with one text per line.
+With --input, a table counts texts per layer with [SEP] among the top 1 and top 3 tokens, by attention from [CLS],
+averaged over heads ("Marginal Utility Diminishes", figures 6 and 14). --input is a .csv, .tsv or .jsonl table, or a
+file with one text per line.
 
 --output gets report.html (one self-contained page), attention.png, and with --input separators.png and
 separators.json with the counts.
@@ -54,16 +54,16 @@ class PlotOptions:
       plot: what to draw.
       model: model directory; for ffn also a preset or a config.json.
       output: output folder.
-      text: text whose attention maps to draw.
-      text_pair: second text of a pair.
+      text: text to draw attention maps for.
+      text_pair: second text in a pair.
       student: second model directory, drawn next to the first one.
-      layers: layers of --model to draw, counted from 1 (default: all, or those that --student's layers map to).
-      student_layers: layers of --student to draw, one for each of --layers.
-      max_tokens: maximum number of tokens in a map; longer texts are truncated.
-      input: file of texts for the share of [SEP].
-      max_length: maximum sequence length of texts in --input.
+      layers: layers in --model to draw, counted from 1 (default: all, or those paired with --student's layers).
+      student_layers: layers in --student to draw, one for each in --layers.
+      max_tokens: maximum tokens in a map; longer texts are truncated.
+      input: file with texts, for the share of [SEP].
+      max_length: maximum sequence length for texts in --input.
       batch_size: texts in --input per step.
-      compare_with: more models, drawn next to the first one by ffn.
+      compare_with: more models to draw next to the first one in ffn.
       overwrite: replace an existing folder with the same plots.
     """
 
@@ -99,7 +99,7 @@ def check(options: Options) -> None:
 
 
 def run(options: Options) -> None:
-    """Draws; prints a table of the shares, and the path of the page."""
+    """Draws; prints the shares and the page's path."""
     chosen = options[PlotOptions]
     if chosen.plot == "ffn":
         _plot_ffn(options)

@@ -1,9 +1,8 @@
 """Random, mutated and crossed expressions, and duplicates by value (EfficientBERT, sections 3.1 and 3.2).
 
-The operators are those of the authors' code, which takes them from DEAP. There, a linear map is one of 16 primitives
-with its weights as a second operand, so that most random trees break a rule: two maps with different numbers of stacks,
-or missing weights. Here a map has one operand, and stacks and divisor belong to the layer. All random choices come from
-a generator that you pass in.
+The operators come from the authors' code, which takes them from DEAP. There, a linear map is one of 16 primitives with
+its weights as a second operand, so most random trees break a rule: two maps with different stacks, or missing weights.
+Here a map has one operand; stacks and divisor belong to the layer. You pass in the generator for all random choices.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ BASE = parse("linear1_1(gelu(linear1_1(x)))").tree
 _X = Node(INPUT)
 _UNARY = (LINEAR, *ACTIVATIONS)
 _OPERATIONS = (*_UNARY, *AGGREGATIONS)
-# Height of a random subtree, in the authors' code.
+# Heights of random subtrees, in the authors' code.
 _SUBTREE_HEIGHTS = (0, 1, 2, 3)
 _LINEAR_MAPS = 2
 
-# Rows and widths of the inputs of the value test: an inner width below, at and above the outer one.
+# Rows and widths for the value test: an inner width below, at and above the outer one.
 _ROWS, _SIZE = 16, 6
 _INNER_SIZES = {-1: 4, 0: 6, 1: 9}
 _DIGITS = 10
@@ -61,7 +60,7 @@ def is_valid(tree: Node, size: int, intermediate_size: int, mismatch: WidthMisma
 
 
 def random_subtree(random: np.random.Generator, height: int) -> Node:
-    """A random tree with every `x` at the same depth (DEAP's genFull). It may break rules."""
+    """Draws a tree with every `x` at the same depth (DEAP's genFull). It may break rules."""
     if height == 0:
         return _X
     operation = pick(random, _OPERATIONS)
@@ -69,16 +68,16 @@ def random_subtree(random: np.random.Generator, height: int) -> Node:
 
 
 def mutate(tree: Node, random: np.random.Generator, rule: Rule, tries: int) -> Node:
-    """A mutation of a valid tree; the tree itself if no try is valid, as in the authors' code.
+    """Mutates a valid tree; returns the tree itself if no try is valid, as in the authors' code.
 
-    A try replaces a random subtree with a random one of height 0 to 3, then the operation of a node below the root with
-    another one of as many operands, and then inserts an operation at a random node, with `x` as its other operand.
+    A try replaces a random subtree with a random one (height 0 to 3), then the operation at a node below the root with
+    another one (same number of operands), and then inserts an operation at a random node, with `x` as another operand.
 
     Args:
       tree: a valid tree.
       random: source of all choices.
       rule: whether a tree is valid, see `is_valid`.
-      tries: maximum number of tries; the authors use 1000 in stage 1 and 400 in stage 2.
+      tries: maximum tries; the authors use 1000 in stage 1 and 400 in stage 2.
     """
     for _ in range(tries):
         subtree = random_subtree(random, pick(random, _SUBTREE_HEIGHTS))
@@ -92,7 +91,7 @@ def mutate(tree: Node, random: np.random.Generator, rule: Rule, tries: int) -> N
 
 
 def crossover(one: Node, other: Node, random: np.random.Generator, rule: Rule, tries: int) -> Node:
-    """A valid tree in which a random subtree of `other` replaces one of `one` (DEAP's cxOnePoint, first child).
+    """Replaces a random subtree in `one` with one from `other` (DEAP's cxOnePoint, first child).
 
     Returns `one` if no try is valid. The authors' code has no crossover.
     """
@@ -107,18 +106,18 @@ def crossover(one: Node, other: Node, random: np.random.Generator, rule: Rule, t
 
 @functools.lru_cache(maxsize=1 << 16)
 def genotype_key(genotype: Genotype, size: int, intermediate_size: int, mismatch: WidthMismatch) -> Genotype:
-    """Key of a network: equal for networks that compute the same function with equal weights, see `value_key`.
+    """Key for a network: equal if networks compute the same function with equal weights, see `value_key`.
 
-    The authors hash the output of all layers together. A key per layer also shows which layers are equal.
+    The authors hash the output of all layers together. A key per layer also shows equal layers.
 
     Args:
       genotype: one expression per layer.
       size: width of input and output.
-      intermediate_size: inner width of divisor 1.
+      intermediate_size: inner width for divisor 1.
       mismatch: see `pocketbert.feedforward.aggregate`.
 
     Returns:
-      stacks, divisor and value key of each layer as text.
+      Each layer's stacks, divisor and value key, as text.
     """
     return tuple(_layer_key(text, size, intermediate_size, mismatch) for text in genotype)
 
@@ -131,14 +130,14 @@ def _layer_key(text: str, size: int, intermediate_size: int, mismatch: WidthMism
 
 
 def value_key(expression: FeedForwardExpression, size: int, intermediate_size: int, mismatch: WidthMismatch) -> str:
-    """A hash of one network's values, equal for texts with one meaning, such as `add(x,y)` and `add(y,x)`.
+    """Hashes a network's values: equal for texts with one meaning, such as `add(x,y)` and `add(y,x)`.
 
     The test is probabilistic. It computes the network in float64 on 16 fixed random inputs with fixed random weights,
-    different for the two linear maps, and rounds the results to 10 digits of the largest one. Equal networks get
-    different keys if rounding errors cross a boundary between digits, which is rare and costs one more candidate.
-    Different networks get equal keys if they differ only where no input shows it, or by less than the rounding.
-    Widths are small substitutes for `size` and `intermediate_size` in the same order, so models of all sizes agree.
-    (The authors' code rounds the sum of a whole model's outputs to 2 digits after the point.)
+    different for the two linear maps, and rounds to 10 digits of the largest result. Equal networks get different keys
+    if rounding errors cross a boundary between digits; this is rare and costs one more candidate. Different networks
+    get equal keys if no input shows their difference, or if it is below the rounding. Small widths replace `size` and
+    `intermediate_size` in the same order, so models of all sizes agree. (The authors' code rounds the sum of a whole
+    model's outputs to 2 digits after the point.)
     """
     order = (intermediate_size > size) - (intermediate_size < size)
     x, weights = _fixed_values(_INNER_SIZES[order])
@@ -152,7 +151,7 @@ def value_key(expression: FeedForwardExpression, size: int, intermediate_size: i
 
 
 def pick(random: np.random.Generator, options: Sequence[T]) -> T:
-    """A uniformly random element, much faster than `Generator.choice`."""
+    """Picks a uniformly random element, much faster than `Generator.choice`."""
     return options[int(random.random() * len(options))]
 
 
@@ -169,12 +168,12 @@ def _size(tree: Node) -> int:
 
 
 def _index(random: np.random.Generator, tree: Node, first: int = 0) -> int:
-    """A random node, as an index into the nodes of a tree in prefix order, from `first`."""
+    """Draws a node's index in prefix order, from `first`."""
     return first + int(random.random() * (_size(tree) - first))
 
 
 def _replace(tree: Node, index: int, change: Callable[[Node], Node]) -> Node:
-    """The tree with a change of the node at an index in prefix order."""
+    """Changes the node at an index in prefix order."""
     if index == 0:
         return change(tree)
     index -= 1
@@ -206,7 +205,7 @@ def _insert_operation(node: Node, random: np.random.Generator) -> Node:
 
 @functools.cache
 def _fixed_values(inner: int) -> tuple[np.ndarray, tuple[tuple[np.ndarray, np.ndarray], ...]]:
-    """Inputs [16, 6], and kernel and bias of each linear map in the order of evaluation."""
+    """Returns inputs [16, 6], and kernel and bias for each linear map in evaluation order."""
     random = np.random.default_rng(20_210_921)
     x = random.normal(size=[_ROWS, _SIZE])
     shapes = ((_SIZE, inner), (inner, _SIZE))
@@ -219,7 +218,7 @@ def _linear(kernel: np.ndarray, bias: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _functions(mismatch: WidthMismatch) -> Mapping[str, Callable[..., Any]]:
-    """Operations in NumPy (paper, table 1), in forms that do not overflow."""
+    """Returns NumPy operations (paper, table 1), in forms that do not overflow."""
     functions: dict[str, Callable[..., Any]] = {
         "gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
         "sigmoid": _sigmoid,

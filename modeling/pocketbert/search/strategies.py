@@ -1,7 +1,7 @@
-"""Strategies: which genotype to try next, given the scores so far.
+"""Strategies suggest the next genotype from the scores so far.
 
-A suggestion is a pure function of space, options, seed, history and index. A search that is killed and replayed from
-its journal therefore makes the same suggestions, without a saved state.
+A suggestion is a pure function of space, options, seed, history and index. So a killed search makes the same
+suggestions when its journal is replayed, without a saved state.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pocketbert.options import option_problems
 from pocketbert.search.expressions import Genotype, pick
 from pocketbert.search.space import SearchSpace
 
-# Candidates that may be duplicates before a space counts as exhausted, unless it is small enough to enumerate.
+# Duplicates before a space counts as exhausted, unless it is small enough to enumerate.
 _TRIES = 1000
 _MOST_ENUMERATED = 1 << 14
-# Children of one generation that may be duplicates before a random candidate replaces them.
+# Duplicate children in one generation before a random candidate replaces them.
 _CHILDREN = 100
-# Candidates that may lie outside of LaNAS's region before any will do; 20,000 in the authors' code.
+# Candidates outside LaNAS's region before any will do; 20,000 in the authors' code.
 _REGION_TRIES = 2000
 # LaNAS in EfficientBERT's code; regularized evolution (Real et al. 2019).
 _AUTHORS_SAMPLES, _PAPER_POPULATION, _PAPER_TOURNAMENT = 80, 100, 25
-# Depth of LaNAS's tree is 1, plus 1 from each of these numbers of scores on (authors' code).
+# LaNAS's tree has depth 1, plus 1 from each number of scores on (authors' code).
 _DEPTH_LEVELS = (400, 800, 1600, 3200)
-# Rows of a classifier's leaves: its default of 1 would fit the noise of scores.
+# Rows per leaf in a classifier: its default, 1, would fit noise in the scores.
 _LEAF_SAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A candidate of a search.
+    """A candidate in a search.
 
     Attributes:
       genotype: its expressions.
-      score: its score, higher is better; None if it is still training or has failed. Such a candidate is not suggested
-        again, and does not influence suggestions otherwise.
+      score: its score, higher is better; None while it trains or after it failed. Such a candidate is not suggested
+        again; otherwise it does not influence suggestions.
     """
 
     genotype: Genotype
@@ -50,23 +50,22 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyOptions:
-    """How a search chooses candidates.
+    """How to choose candidates.
 
     Attributes:
       strategy: `lanas` samples from the region where classifiers expect scores above the median (Wang et al. 2019;
         EfficientBERT's choice). `evolution` mutates good recent candidates (regularized evolution, Real et al. 2019).
         `random` samples from the whole space.
-      initial_samples: random candidates before the first classifier of `lanas` (default: authors' code 80; with the
+      initial_samples: random candidates before the first classifier for `lanas` (default: authors' code 80; with the
         preset quick at most a third of a stage's candidates).
-      refit_every: candidates between two fits of the classifiers of `lanas`.
-      exploration: weight of rarely visited regions in `lanas`, relative to scores; 0 always takes the best region, as
+      refit_every: candidates between two classifier fits for `lanas`.
+      exploration: weight for rarely visited regions in `lanas`, relative to scores; 0 always takes the best region, as
         EfficientBERT's authors do.
-      population: recent candidates that `evolution` chooses parents from, and random ones at its start (default: paper
+      population: recent candidates as possible parents for `evolution`, and random ones at its start (default: paper
         100; with the preset quick at most a third of a stage's candidates).
       tournament: candidates drawn from the population; the best one becomes the parent (default: paper 25; with the
         preset quick at most a quarter of the population, but 2).
-      crossover_rate: fraction of candidates of `evolution` with two parents, crossed instead of mutated; 0 in the
-        paper.
+      crossover_rate: fraction of `evolution` candidates with two parents, crossed instead of mutated; 0 in the paper.
     """
 
     strategy: Literal["lanas", "evolution", "random"] = "lanas"
@@ -86,10 +85,10 @@ class StrategyOptions:
         raise_if_any(problems, "strategy")
 
     def resolved(self, most: int | None = None) -> StrategyOptions:
-        """Returns a copy with numbers for options that are not given.
+        """Returns a copy with numbers for missing options.
 
         Args:
-          most: candidates of the stage; at least two thirds of them are chosen by scores. None for the paper's values.
+          most: candidates in the stage; scores choose at least two thirds of them. None for the paper's values.
         """
         unscored = _PAPER_POPULATION if most is None else max(most // 3, 1)
         population = self.population or min(_PAPER_POPULATION, unscored)
@@ -103,20 +102,19 @@ class StrategyOptions:
 
 
 class Strategy(Protocol):
-    """A way to choose candidates."""
+    """Chooses candidates."""
 
     def suggest(self, history: Sequence[Scored], index: int) -> Genotype | None:
-        """The candidate to try next; it meets the constraints of the space.
+        """Returns the next candidate; it meets the space's constraints.
 
         Args:
-          history: all earlier candidates in the order of their suggestion, also running and failed ones.
-          index: number of this candidate, counted from 0. Together with the seed it selects the random numbers, so
-            several candidates can start with one history.
+          history: all earlier candidates in suggestion order, also running and failed ones.
+          index: this candidate's number, from 0. With the seed, it selects the random numbers, so several candidates
+            can start with one history.
 
         Returns:
-          a genotype that differs in text and values from all of `history`, see `SearchSpace.key`; None if 1,000 random
-          ones are all in `history` or break the constraints, and in a stage 3 of at most 16,384 genotypes only if all
-          of them are.
+          A genotype that differs in text and values from all of `history`, see `SearchSpace.key`. None if 1,000 random
+          ones are in `history` or break the constraints; in a stage 3 with at most 16,384 genotypes, if all do.
 
         Raises:
           UserError: no genotype meets the constraints, and there is no earlier candidate.
@@ -125,7 +123,7 @@ class Strategy(Protocol):
 
 
 class RandomSearch:
-    """Random candidates of the space.
+    """Random candidates from the space.
 
     Args:
       space: the search space.
@@ -146,13 +144,13 @@ class RandomSearch:
                 if self._space.key(genotype) not in seen:
                     return genotype
         except UserError:
-            # Few genotypes meet the constraints, and those found are known.
+            # Few genotypes meet the constraints, and all found ones are known.
             if not history:
                 raise
         return None
 
     def _candidates(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
-        """Candidates in the order of preference."""
+        """Yields candidates, preferred ones first."""
         yield from self._space.initial()[index : index + 1]
         yield from self._chosen(scored, index, random)
         for _ in range(_TRIES):
@@ -161,7 +159,7 @@ class RandomSearch:
             yield from self._space.genotypes()
 
     def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
-        """Candidates that the scores suggest."""
+        """Yields candidates suggested by the scores."""
         yield from ()
 
 
@@ -169,7 +167,7 @@ class Evolution(RandomSearch):
     """Regularized evolution (Real et al. 2019, algorithm 1).
 
     The population is the latest candidates: each new one replaces the oldest. A tournament draws with replacement, as
-    in the paper. The initial genotypes of the space belong to the first population.
+    in the paper. The space's initial genotypes belong to the first population.
     """
 
     def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
@@ -194,19 +192,19 @@ class LaNAS(RandomSearch):
     """A tree of median splits that learns where good candidates are (Wang et al. 2019, as in EfficientBERT's code).
 
     Each node splits its scored candidates at their median and trains a classifier for the two halves. Random candidates
-    are rejected until the classifiers place one in the selected leaf. The tree has depth 1, and one more from 400, 800,
-    1600 and 3200 scores on.
+    are rejected until the classifiers place one in the selected leaf. The tree's depth is 1; from 400, 800, 1600 and
+    3200 scores on, it grows by one.
 
-    As in EfficientBERT's code, a node's value is its median. Departures from that code: scikit-learn's
+    A node's value is its median, as in EfficientBERT's code. Departures from that code: scikit-learn's
     GradientBoostingClassifier with fixed hyper-parameters replaces LightGBM tuned with hyperopt, see ADR 11; after
     2,000 rejected candidates instead of 20,000, any new one is taken. The code selects the child with the higher value.
-    `exploration` c selects by an upper confidence bound, value + 2c·sqrt(2 ln(n) / n_child), with the numbers of
-    candidates n, which include those tried since the last fit.
+    `exploration` c selects by an upper confidence bound, value + 2c·sqrt(2 ln(n) / n_child), where n counts candidates,
+    including those tried since the last fit.
     """
 
     def __init__(self, space: SearchSpace, options: StrategyOptions, seed: int) -> None:
         super().__init__(space, options, seed)
-        # The last tree, since ten suggestions use it.
+        # The last tree: ten suggestions use it.
         self._fitted: tuple[list[Scored], _Region] | None = None
 
     def _chosen(self, scored: list[Scored], index: int, random: np.random.Generator) -> Iterator[Genotype]:
@@ -233,11 +231,11 @@ class LaNAS(RandomSearch):
 
 @dataclass(frozen=True)
 class _Region:
-    """A node of LaNAS's tree.
+    """A node in LaNAS's tree.
 
     Attributes:
       value: median score.
-      count: scored candidates in it at the time of the fit.
+      count: scored candidates in it at the fit.
       classifier: predicts 1 for the good half; None for a leaf.
       children: bad and good half; empty for a leaf.
     """
@@ -248,11 +246,11 @@ class _Region:
     children: tuple[_Region, ...] = ()
 
     def is_good(self, features: np.ndarray) -> np.ndarray:
-        """Which rows the classifier places in the good half."""
+        """Predicts the rows in the good half."""
         return self.classifier.predict(features) == 1
 
     def path(self, later: np.ndarray, exploration: float) -> list[tuple[_Region, bool]]:
-        """Regions on the way to the selected leaf, and whether the way leads to the good half."""
+        """Returns the regions down to the selected leaf, and for each whether the good half is next."""
         path, region = [], self
         while region.children:
             good = region.is_good(later) if len(later) else np.zeros(0, bool)
@@ -289,12 +287,12 @@ def _score(candidate: Scored) -> float:
     return -math.inf if candidate.score is None else candidate.score
 
 
-# Name → class with the arguments of `RandomSearch`. A new strategy is a row here and a choice of `strategy`.
+# Name → class with the arguments of `RandomSearch`. A new strategy is a row here and a choice for `strategy`.
 STRATEGIES: Mapping[str, type[RandomSearch]] = {"lanas": LaNAS, "evolution": Evolution, "random": RandomSearch}
 
 
 def open_strategy(space: SearchSpace, options: StrategyOptions, seed: int) -> Strategy:
-    """The strategy that the options name.
+    """Opens the strategy in the options.
 
     Args:
       space: the search space.

@@ -1,8 +1,7 @@
-"""One training step of a learning supernet: one candidate per step, with shared weights (search stage 3).
+"""One training step for a learning supernet: one candidate per step, with shared weights (search stage 3).
 
-A candidate is a number of stacks and a divisor per layer; the operations of each layer are fixed. There are 16^layers
-candidates, so no graph of a whole candidate is traced. Each layer has one graph per stacks and divisor, made on first
-use and called under one eager tape.
+A candidate has stacks and a divisor per layer; each layer's operations are fixed. There are 16^layers candidates, so
+none is traced as a whole. Each layer has one graph per stacks and divisor, made on first use, under one eager tape.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import FeatureRequest, all_trainable
 from pocketbert.training.step import adapter_variables
 
-# Features of the candidate, batch and targets → losses, float32 [terms]; the first is minimized.
+# The candidate's features, batch and targets → losses, float32 [terms]; the first is minimized.
 Losses: TypeAlias = Callable[[Features, Batch, Targets], tf.Tensor]
 _NETWORK = re.compile(r"encoder\.layers\.(\d+)\.feed_forwards\.(\d+)\.(.*)")
 _LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-# Weights that a ratio cuts → the axis of the inner columns.
+# Weights cut by a ratio → axis of the inner columns.
 _CUT = {"intermediate.kernel": 1, "intermediate.bias": 0, "output.kernel": 0}
 
 
 @functools.lru_cache(maxsize=16)
 def possible_shapes(supernet: EncoderConfig) -> list[list[Shape]]:
-    """Stacks and divisors of each layer that the supernet contains and whose widths match the layer's operations.
+    """Lists each layer's stacks and divisors within the supernet, with widths that match the layer's operations.
 
     Raises:
       UserError: the supernet has no expressions.
@@ -64,16 +63,16 @@ def possible_shapes(supernet: EncoderConfig) -> list[list[Shape]]:
 
 
 def draw_shapes(supernet: EncoderConfig, seed: int, step: int) -> tuple[Shape, ...]:
-    """The candidate of a step, uniformly from all.
+    """Draws a step's candidate, uniformly from all.
 
-    The draw depends on seed and step only, so resumed runs and all replicas draw the same candidates.
+    Only seed and step matter, so resumed runs and all replicas draw the same candidates.
     """
     random = np.random.default_rng((seed, step))
     return tuple(shapes[random.integers(len(shapes))] for shapes in possible_shapes(supernet))
 
 
 def sliced_axes(model: Model) -> dict[str, int]:
-    """Name → axis of the weights that a ratio cuts, for `SlicedAdamW`."""
+    """Name → axis for the weights cut by a ratio, for `SlicedAdamW`."""
     names = {variable.ref(): name for name, variable in model.named_variables().items()}
     axes = {}
     for path, variable in model.weights_by_path().items():
@@ -84,20 +83,20 @@ def sliced_axes(model: Model) -> dict[str, int]:
 
 
 class SupernetStep:
-    """Trains the slices of a supernet that one candidate uses.
+    """Trains one candidate's slices of a supernet.
 
-    A step gives these weights and their moments the values that a step of the standalone candidate would. All others
-    keep their bits. Each batch may belong to a different head of the model.
+    A step changes these weights and their moments as in the standalone candidate. All others keep their bits. Each
+    batch may belong to another head.
 
     Runs on one replica, because the tape is eager.
 
     Args:
       model: the supernet, with one head per task.
       optimizer: its optimizer, with `sliced_axes(model)`; built here.
-      losses: name of a head → losses of its batches; the name is empty for batches without a head.
-      request: features that the losses read; `logits` are those of the batch's head.
+      losses: head name → losses for its batches; the name is empty for batches without a head.
+      request: features for the losses; `logits` are from the batch's head.
       adapters: trained layers in the losses.
-      trainable: tells whether the weight with a name is trained.
+      trainable: weight name → whether to train it.
       dropout: whether dropout is active.
     """
 
@@ -128,7 +127,7 @@ class SupernetStep:
         self._trained = {name: value for name, value in self._variables.items() if trainable(name)}
         # Layer, network and part → name.
         self._cut: dict[tuple[int, int, str], str] = {}
-        # Weights of one layer are updated by one graph, others together.
+        # One graph updates one layer's weights, another all other weights.
         self._groups: dict[str, int] = {}
         for path, name in paths.items():
             if (match := _NETWORK.match(path)) and match[3] in _CUT:
@@ -177,7 +176,7 @@ class SupernetStep:
 
     @property
     def num_graphs(self) -> int:
-        """Number of functions made so far."""
+        """Functions made so far."""
         return len(self._graphs)
 
     def _check(self, model: Model) -> None:
@@ -196,7 +195,7 @@ class SupernetStep:
         return self._graphs[key]
 
     def _slices(self, shapes: Sequence[Shape]) -> dict[str, tf.Tensor]:
-        """The weights of the candidate that a ratio cuts, by name. Their gradients have their shapes."""
+        """Slices the candidate's cut weights, by name. Their gradients have their shapes."""
         slices = {}
         for (layer, network, part), name in self._cut.items():
             stacks, divisor = shapes[layer]
@@ -209,7 +208,7 @@ class SupernetStep:
     def _features(
         self, shapes: Sequence[Shape], slices: Mapping[str, tf.Tensor], batch: Batch
     ) -> tuple[dict[str, list[tf.Tensor]], tf.Tensor]:
-        """The requested features without logits, and the last feature map."""
+        """Returns the requested features without logits, and the last feature map."""
         x, bias = self._graph("embedding", lambda: self._embedded)(batch)
         computed: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer, (stacks, divisor) in enumerate(shapes[: self._computed.highest]):
@@ -227,7 +226,7 @@ class SupernetStep:
         return self.model.encoder.embedded(batch, training=self._dropout)
 
     def _layer(self, layer: int) -> Callable[..., Any]:
-        """Makes the function of a layer: input, mask and weights of its networks → output and features."""
+        """Makes a layer's function: input, mask and its networks' weights → output and features."""
         block: Any = self.model.encoder.layers_[layer]
         computed = self._computed
         names = [name for name in ATTENTION_FEATURES if layer + 1 in computed.layers.get(name, ())]
@@ -249,7 +248,7 @@ class SupernetStep:
         return run
 
     def _of_head(self, head: str) -> Callable[..., tf.Tensor]:
-        """Makes the function of a head: features, last feature map, batch and targets → losses."""
+        """Makes a head's function: features, last feature map, batch and targets → losses."""
 
         def run(features: Any, top: tf.Tensor, batch: Batch, targets: Targets) -> tf.Tensor:
             if self._reads_logits:
@@ -290,7 +289,7 @@ class SupernetStep:
 
 
 def _linears(network: Any, kernel: tf.Tensor, bias: tf.Tensor, output_kernel: tf.Tensor) -> Any:
-    """The two linear maps of a network with slices of its weights."""
+    """A network's two linear maps with sliced weights."""
 
     def intermediate(x: tf.Tensor) -> tf.Tensor:
         return affine(x, tf.cast(kernel, x.dtype), tf.cast(bias, x.dtype))
@@ -302,6 +301,6 @@ def _linears(network: Any, kernel: tf.Tensor, bias: tf.Tensor, output_kernel: tf
 
 
 def _dense_and_loss(gradients: Sequence[Any]) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Dense gradients, and half the sum of their squares."""
+    """Returns dense gradients and half the sum of their squares."""
     dense_gradients = [dense(gradient) for gradient in gradients]
     return dense_gradients, tf.add_n([tf.nn.l2_loss(gradient) for gradient in dense_gradients])

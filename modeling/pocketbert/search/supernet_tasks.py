@@ -39,11 +39,11 @@ MEAN = "mean"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupernetTask:
-    """A task of a supernet.
+    """A task for a supernet.
 
     Attributes:
-      data: the task and its examples. The names of all tasks differ.
-      teacher: model directory of a teacher, fine-tuned on the task.
+      data: the task and its examples. All tasks need different names.
+      teacher: model directory of a teacher fine-tuned on the task.
     """
 
     data: TaskData
@@ -52,10 +52,10 @@ class SupernetTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TasksPlan(SupernetPlan):
-    """A distillation of several tasks before its first step.
+    """A distillation for several tasks before its first step.
 
     Attributes:
-      parts: the plan of each task alone; they have the same stages except for the tasks.
+      parts: a plan per task; their stages differ only in the task.
     """
 
     data: TasksData
@@ -63,11 +63,11 @@ class TasksPlan(SupernetPlan):
 
     @functools.cached_property
     def teacher(self) -> Model:
-        """The teacher of the first task, so that no teacher is loaded twice."""
+        """The first task's teacher, so that no teacher is loaded twice."""
         return self.parts[0].teacher
 
     def recorded(self) -> dict[str, Any]:
-        """See `Plan`; adds the record of every task."""
+        """See `Plan`; adds every task's record."""
         shared = super().recorded()
         return shared | {
             f"{name}_{field}": value
@@ -77,7 +77,7 @@ class TasksPlan(SupernetPlan):
         }
 
     def open_batches(self, index: int, replicas: int) -> StageBatches:
-        """See `Plan`; mixes the batches of the tasks."""
+        """See `Plan`; mixes the tasks' batches."""
         parts = [cast(EncodedExamples, part.encoded(part.stages[index])) for part in self.parts]
         return tasks_batches(self.stages[index], parts, self.run.seed, replicas)
 
@@ -89,7 +89,7 @@ class TasksPlan(SupernetPlan):
         return step
 
     def teacher_metrics(self, run: PlannedRun, notes: list[str]) -> dict[str, float] | None:
-        """See `DistillationPlan`; measures the teacher of every task."""
+        """See `DistillationPlan`; measures every task's teacher."""
         path = run.folder / TEACHER_FILE
         if not self.needs_teacher or not all(part.can_score_teacher for part in self.parts):
             return None
@@ -102,7 +102,7 @@ class TasksPlan(SupernetPlan):
 def plan_tasks(
     supernet: str | os.PathLike[str] | EncoderConfig, tasks: Sequence[SupernetTask], *, method: Method, run: RunConfig
 ) -> TasksPlan:
-    """Plans the distillation of two or more teachers into one supernet; see `plan_distillation`.
+    """Plans to distil two or more teachers into one supernet; see `plan_distillation`.
 
     The stages learn from the teachers only.
 
@@ -145,7 +145,7 @@ def plan_tasks(
 
 
 class TasksData(RunData):
-    """The examples of several tasks as the data of a run."""
+    """Examples for several tasks, as run data."""
 
     served = ("task",)
     main_metric = MEAN
@@ -172,7 +172,7 @@ class TasksData(RunData):
         return _TasksEvaluator(dict(zip(head_names(self.tasks), scored, strict=True)), self.mean)
 
     def mean(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """All metrics as `TASK/METRIC`, and the mean of the main metrics."""
+        """Returns all metrics as `TASK/METRIC`, and the mean main metric."""
         main = [values[part.main_metric] for values, part in zip(metrics.values(), self.parts, strict=True)]
         named = {f"{name}/{metric}": value for name, values in metrics.items() for metric, value in values.items()}
         return {MEAN: math.fsum(main) / len(main), **named}
@@ -184,11 +184,10 @@ class TasksData(RunData):
 
 
 def tasks_batches(stage: Stage, parts: Sequence[EncodedExamples], seed: int, replicas: int = 1) -> StageBatches:
-    """Batches of several tasks; every batch has examples of one task.
+    """Makes batches for several tasks; every batch has examples for one task.
 
-    Each task is batched as if it was alone; the last batch of every task may be smaller. A seeded permutation mixes the
-    batches, so that tasks appear in proportion to their examples. An element is a pair of inputs and the number of
-    their task, an int32 scalar.
+    Each task is batched as if alone; its last batch may be smaller. A seeded permutation mixes the batches, so tasks
+    appear in proportion to their examples. An element is a pair: inputs and the task's number, an int32 scalar.
     """
     firsts = np.cumsum([0, *(len(part) for part in parts)])
     tokens = np.cumsum([0, *(part.offsets[-1] for part in parts)])
@@ -208,7 +207,7 @@ def tasks_batches(stage: Stage, parts: Sequence[EncodedExamples], seed: int, rep
             for part, first in zip(parts, firsts, strict=False)
             for row in plan_batches(part.lengths, batch_size=batch_size, seed=seed, epoch=epoch)
         ]
-        # Another stream than that of the examples' order.
+        # Another random stream than for the example order.
         mixed = np.random.default_rng([seed, epoch, len(parts)]).permutation(len(rows))
         return [rows[index] for index in mixed]
 
@@ -232,12 +231,12 @@ class _TasksEvaluator:
 
     @property
     def loss(self) -> float | None:
-        """The mean of the tasks' losses; see `StageEvaluator`."""
+        """The tasks' mean loss; see `StageEvaluator`."""
         losses = [part.loss for part in self._parts.values()]
         present = [loss for loss in losses if loss is not None]
         return math.fsum(present) / len(present) if len(present) == len(losses) else None
 
 
 def _common(stage: Stage) -> dict[str, Any]:
-    """What all tasks must have in common."""
+    """Describes the part of a stage that all tasks must share."""
     return {name: value for name, value in stage.describe().items() if name != "task"}

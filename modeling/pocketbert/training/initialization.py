@@ -83,9 +83,7 @@ class ModelInit:
         return is_sentence_transformer(self.description.tasks) or task_of_asset(self.directory) is not None
 
     def recorded(self, role: str) -> dict[str, Any]:
-        """Returns everything that determines the initial weights, as JSON values; `role`, e.g. `student`, prefixes
-        names.
-        """
+        """Returns everything that determines the initial weights, as JSON values; names begin with `role`."""
         recorded: dict[str, Any] = {"start": self.start, "layers": list(self.layers), **dataclasses.asdict(self.config)}
         if self.directory is not None:
             recorded["sha256"] = digest_directory(self.directory)

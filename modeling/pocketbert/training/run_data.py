@@ -1,7 +1,6 @@
 """Run data: a task's examples, plain text, or pretraining examples.
 
-Each kind is one class. It checks itself against the stages, gives each its examples, and scores models on its dev
-split.
+Each kind is one class. It checks itself against the stages, gives them examples, and scores models on its dev split.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class RunData(abc.ABC):
         return False
 
     def stage_problems(self, stages: Sequence[Stage]) -> list[str]:
-        """Reports stages that cannot train on these data, and data that no stage uses."""
+        """Reports stages unsuitable for these data, and unused data."""
         problems = [f"stage {stage.name} {_needed(stage.data)}" for stage in stages if stage.data not in self.served]
         return problems + self._unused({stage.data for stage in stages})
 
@@ -149,7 +148,7 @@ class RunData(abc.ABC):
         return {"metrics": metrics}
 
     def _unused(self, used: Collection[str]) -> list[str]:
-        """Reports data parts that no stage uses."""
+        """Reports unused parts of the data."""
         return []
 
 
@@ -366,7 +365,7 @@ def _text() -> str:
 
 
 def _needed(data: str) -> str:
-    """Describes the data that a stage lacks."""
+    """Describes a stage's missing data."""
     if data == "text":
         return f"needs plain text; received none; give {_text()}"
     if data == "pretraining":

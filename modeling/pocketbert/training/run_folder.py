@@ -1,6 +1,6 @@
-"""The folder of a run: names of its files, opening, recording and replacing it, and runs of several seeds.
+"""Opens, records and replaces run folders, names their files, and runs several seeds.
 
-A run can be killed at any moment; rerunning it loses only the time since its last checkpoint.
+You can kill a run at any moment; rerunning it loses only the time since its last checkpoint.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ STAGES_FOLDER = "stages"
 CHECKPOINTS_FOLDER = "checkpoints"
 ADAPTERS_FILE = "adapters.safetensors"
 TEACHER_FILE = "teacher.json"
-# Of the record: what came of the run, which is no option.
+# In the record: the run's outcome, not an option.
 _OUTCOME = "outcome"
-# The start of a fine-tuned head, and the scores of simple methods.
+# How a fine-tuned head started, and scores for simple methods.
 START_FILE = "start.json"
 GRID_FOLDER = "runs"
 REPORT_FILE = "report.html"
 FINE_TUNED_FOLDER = "fine_tuned"
 COMPARISON_FILE = "comparison.json"
-# Runs of the folds, and the predictions for their examples.
+# Runs for the folds, and predictions for their examples.
 FOLDS_FOLDER, PREDICTIONS_FILE = "folds", "predictions.jsonl"
 # Files next to the folders of several seeds.
 _SUMMARY_FILES = (COMMAND_FILE, RESULT_FILE, COMPARISON_FILE, REPORT_FILE)
-# Files of every kind of training; other packages pass the names of their own.
+# Files from training; other packages pass their own names.
 RUN_FILES = (
     OPTIONS_FILE,
     COMMAND_FILE,
@@ -71,7 +71,7 @@ RUN_FILES = (
     PREDICTIONS_FILE,
 )
 _MOST_LOG_BYTES = 1 << 32
-# Folder of a run that is being replaced: while its files move, and afterwards.
+# Folder for a replaced run: while its files move, and afterwards.
 _MOVING, _REPLACED = ".moving", ".replaced"
 
 
@@ -79,13 +79,13 @@ _MOVING, _REPLACED = ".moving", ".replaced"
 def open_run(
     output: str | os.PathLike[str], options: Mapping[str, Any], *, overwrite: bool, files: Sequence[str] = ()
 ) -> Iterator[Path]:
-    """Locks the folder of a run for this process: a new folder, or one with the same run, unfinished or finished.
+    """Locks a run folder for this process: a new folder, or one with the same run, unfinished or finished.
 
     Args:
       output: the folder.
       options: everything that determines the result, as JSON values; pass them to `begin_run` too.
       overwrite: discard a finished run, or a run with other options, when `begin_run` is called.
-      files: names of files and folders that the run may have besides those of a training.
+      files: names of files and folders that the run may have besides a training's.
 
     Yields:
       The folder. It is removed if an error leaves it empty.
@@ -94,7 +94,7 @@ def open_run(
       UserError: the folder contains a run with other options or foreign files, or another process uses it.
     """
     names = (*RUN_FILES, *files)
-    # Leftovers of atomic writers that were killed; safetensors uses names of its own.
+    # Leftovers from killed atomic writers; safetensors uses its own names.
     leftovers = (
         *(f".{name}.{PARTIAL}" for name in names),
         ".tmp??????",
@@ -131,15 +131,15 @@ def run_once(
     files: Sequence[str] = (),
     is_finished: Callable[[Path], bool] = lambda folder: (folder / RESULT_FILE).exists(),
 ) -> tuple[Path, dict[str, Any]]:
-    """Returns the result of a finished run; starts or resumes any other run.
+    """Returns a finished run's result; starts or resumes any other run.
 
     Args:
-      output: folder of the run.
+      output: the run's folder.
       recorded: everything that determines the result, as JSON values.
-      train: resumes from the state in the folder and returns the result. It calls `begin_run` after it has checked its
-        input, so that bad input leaves no run behind.
+      train: resumes from the state in the folder and returns the result. It checks its input before it calls
+        `begin_run`, so bad input leaves no run behind.
       overwrite: discard a finished run, or a run with other options.
-      distribution: replicas of the run. Only the chief writes; the other processes read its files.
+      distribution: the run's replicas. Only the chief writes; the other processes read its files.
       files: as for `open_run`.
       is_finished: whether a folder has the result.
 
@@ -156,8 +156,8 @@ def run_once(
             log_info(f"{folder}: this run is finished; reading its result")
             result = read_result(path)
         else:
-            # Keras numbers layers across the process, and graphs contain the numbers in names that affect the order of
-            # sums. Without a reset, the last bits of a run would depend on models made before it.
+            # Keras numbers layers across the process, and these numbers in graph names affect the order of sums.
+            # Without a reset, the run's last bits would depend on models made before it.
             tf_keras.backend.reset_uids()
             result = train(folder)
             if distribution.is_chief:
@@ -181,7 +181,7 @@ def _opened(
     overwrite: bool,
     files: Sequence[str],
 ) -> Iterator[Path]:
-    """Opens the run folder; the chief opens it before other processes read it."""
+    """Opens the run folder; the chief does so before other processes read it."""
     if not distribution.is_chief:
         if not distribution.as_chief_says(True):
             raise UserError(f"the chief could not use {output}; read the chief's error message")
@@ -198,19 +198,19 @@ def _opened(
 
 
 def begin_run(folder: Path, options: Mapping[str, Any]) -> None:
-    """Records the options of a run after its input was checked, and removes the run that it replaces."""
+    """Records a run's options after its input was checked, and removes the replaced run."""
     write_json(folder / OPTIONS_FILE, options)
-    # The record is there, so that nothing is restored.
+    # The record exists, so nothing is restored.
     _end_replacing(folder, ())
 
 
 def record_outcome(folder: Path, outcome: Mapping[str, Any]) -> None:
-    """Adds the outcome of a finished run to its record."""
+    """Adds a finished run's outcome to its record."""
     write_json(folder / OPTIONS_FILE, {**read_record(folder / OPTIONS_FILE), _OUTCOME: outcome})
 
 
 def clear_run(folder: Path, files: Sequence[str] = ()) -> None:
-    """Removes the files of a run but not the folder's marker; `open_run` removes the folder if it stays empty."""
+    """Removes a run's files but not the folder's marker; `open_run` removes the folder if it stays empty."""
     _remove(folder / name for name in (*RUN_FILES, *files))
 
 
@@ -219,7 +219,7 @@ def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
 
     Args:
       path: the file.
-      names: names that the object must have, and no others; empty for any.
+      names: required names, and no others; empty for any.
 
     Raises:
       UserError: the file is damaged.
@@ -237,7 +237,7 @@ def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Reads the lines of a run's log: `step`, `split`, `stage` if the run has several, and numbers by name.
+    """Reads a run's log lines: `step`, `split`, `stage` if the run has several, and numbers by name.
 
     Raises:
       UserError: a line is damaged.
@@ -267,11 +267,11 @@ def run_seeds(
       seeds: seeds without duplicates.
       output: parent folder; receives a `result.json` with the returned values.
       run_one: trains with one seed in one folder and returns a `TrainResult`.
-      writes: tells whether this process writes the file; called after the runs.
+      writes: whether this process writes the file; called after the runs.
 
     Returns:
-      `runs` (results of all runs), `best_model` (model directory of the best run), and for every metric its `mean`,
-      `median`, `standard_deviation` (of the sample; None for one seed), `minimum` and `maximum` over the seeds.
+      `runs` (all results), `best_model` (the best run's model directory), and for every metric its `mean`, `median`,
+      `standard_deviation` (of the sample; None for one seed), `minimum` and `maximum` over the seeds.
 
     Raises:
       UserError: there are no seeds or duplicates, or the folder contains other runs.
@@ -279,7 +279,7 @@ def run_seeds(
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"seeds must be one or more different numbers; received {list(seeds)}")
     folder = Path(output)
-    # Names that begin with a dot are leftovers of a killed process.
+    # Names with a dot in front are leftovers from a killed process.
     names = {path.name for path in folder.glob("[!.]*")}
     others = sorted(names - {f"seed-{seed}" for seed in seeds} - {*_SUMMARY_FILES})
     if others:
@@ -307,7 +307,7 @@ def run_seeds(
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """Statistics of a metric over seeds; the standard deviation is the sample's, None for one seed."""
+    """Statistics for a metric over seeds; the standard deviation is the sample's, None for one seed."""
     return {
         "mean": statistics.fmean(values),
         "median": statistics.median(values),
@@ -318,7 +318,7 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _set_aside(folder: Path, names: Sequence[str]) -> None:
-    """Moves a run into a subfolder, from which `_end_replacing` can restore it."""
+    """Moves a run into a subfolder, for `_end_replacing` to restore."""
     moving = folder / _MOVING
     moving.mkdir()
     for name in names:
@@ -328,7 +328,7 @@ def _set_aside(folder: Path, names: Sequence[str]) -> None:
 
 
 def _end_replacing(folder: Path, names: Sequence[str]) -> None:
-    """Removes a run that was moved if its replacement has begun; restores it otherwise."""
+    """Removes a moved run if its replacement has begun; restores it otherwise."""
     moving, replaced = folder / _MOVING, folder / _REPLACED
     if not (moving.exists() or replaced.exists()):
         return

@@ -26,8 +26,7 @@ LINE_NAMES = ("step", "split", "stage")
 class MetricsLog:
     """Writes `metrics.jsonl`, one JSON object per line, and the same values as TensorBoard events.
 
-    A line has the values, `step` (steps taken), `split` (`train`, `dev` or `activations`) and, if stages have names,
-    `stage`.
+    A line has the values, `step` (steps taken), `split` (`train`, `dev` or `activations`), and a named stage's `stage`.
 
     Args:
       folder: the run's folder.

@@ -155,8 +155,7 @@ class Trainer:
     def activation_watch(self) -> ActivationWatch | None:
         """Measures a NoNorm model's activations on some training examples of the last stage; None for other models.
 
-        Layer normalization bounds activations, so other models need no watch. All stages share it, to have comparable
-        curves.
+        Layer normalization bounds activations, so other models need no watch. All stages share it, to be comparable.
         """
         if self.model.config.norm != "no_norm":
             return None
@@ -273,9 +272,7 @@ class Trainer:
         return float(tf.convert_to_tensor(self._training_model.optimizer.learning_rate))
 
     def _is_evaluated(self, stage: Stage, steps_per_epoch: int) -> bool:
-        """Whether to evaluate now: after epochs and every `evaluation_steps`; in short epochs, at fixed steps and the
-        end.
-        """
+        """Whether to evaluate now: after epochs and every `evaluation_steps`; in short epochs, at fixed steps."""
         state, run, fixed = self.state, self.plan.run, stage.short_epoch_steps
         if state.finished or (run.evaluation_steps and state.step % run.evaluation_steps == 0):
             return True

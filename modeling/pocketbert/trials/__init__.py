@@ -1,1 +1,1 @@
-"""The engine of grids, searches and compressions: trials, their workers, journal and clock; knows no model."""
+"""Engine for grids, searches and compressions: trials with workers, journal and clock; knows no model."""

@@ -1,4 +1,4 @@
-"""The time that a run has taken, over all its attempts."""
+"""The time a run has taken, over all attempts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pocketbert.files import write_json
 from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 
-# Seconds between two saves, and more than any run has.
+# Seconds between two saves, and more seconds than any run has.
 _SAVED_EVERY, _MOST = 5.0, 1e12
-# Returns the number with a name that an earlier attempt recorded, otherwise records a new one.
+# Returns the number that an earlier attempt recorded under a name, or records a new one.
 Record = Callable[[str, Callable[[], float]], float]
 
 
 class RunClock:
-    """Counts the seconds inside its `with` blocks, over all attempts; one block at a time.
+    """Counts seconds inside its `with` blocks, over all attempts; one block at a time.
 
     Args:
-      path: the file with the seconds, which may be missing.
+      path: the file with the seconds; it may be missing.
 
     Attributes:
-      recorded: numbers of all attempts, by name.
+      recorded: numbers from all attempts, by name.
 
     Raises:
       UserError: the file is damaged.
@@ -68,7 +68,7 @@ class RunClock:
         self._saver.start()
 
     def record(self, name: str, value: Callable[[], float]) -> float:
-        """A number that an earlier attempt recorded, otherwise a new one."""
+        """Returns the number from an earlier attempt, or records a new one."""
         if name not in self.recorded:
             self.recorded[name] = min(value(), _MOST)
             self._save()
@@ -76,7 +76,7 @@ class RunClock:
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Records the duration of the block, unless an earlier attempt did."""
+        """Records the block's duration, unless an earlier attempt did."""
         began = time.monotonic()
         yield
         self.record(name, lambda: time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""A trial: options, a seed and a folder, in which it leaves its result."""
+"""A trial: options, a seed, and a folder for its result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 
 RESULT_FILE = "result.json"
-# Trains with the options of a point and a seed, in a folder that receives `result.json` with `main_metric` and
-# `metrics`; raises TrainingFailed if the training diverges.
+# Trains with a point's options and a seed; writes `result.json` with `main_metric` and `metrics` into a folder; raises
+# TrainingFailed if the training diverges.
 MakeRun = Callable[[Any, int, Path], object]
 
 
@@ -32,18 +32,18 @@ class Job(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """Log file of a run in another process."""
+        """Log file for a run in another process."""
         return self.folder.with_suffix(".log")
 
     @property
     def finished(self) -> bool:
-        """Whether it has left its result."""
+        """Whether the result exists."""
         return (self.folder / RESULT_FILE).exists()
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of a job after some seconds; `failure` is the error message of a failed training, or empty."""
+    """A job's outcome after some seconds; `failure` is the error message after failed training, or empty."""
 
     job: Job
     seconds: float
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Reads the result of a trial or of another run.
+    """Reads the result of a trial or another run.
 
     Raises:
       UserError: the file is damaged.

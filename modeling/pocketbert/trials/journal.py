@@ -1,4 +1,4 @@
-"""The journal of trials: one JSON line for each record, with a digest of all lines until there."""
+"""A journal of trials: one JSON line per record, with a digest over all lines so far."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ Record = TypeVar("Record")
 
 
 class Journal(Generic[Record]):
-    """Records of a run. If they have no times, the journal of a resumed run equals that of an uninterrupted one.
+    """Records in a run. Without times in them, a resumed run writes the same journal as an uninterrupted one.
 
     Args:
       path: the file; it may be missing.
-      kinds: dataclasses of the records, with different fields.
-      run: what determines the scores, as JSON values. The digests depend on it, so that a journal of another run is
-        refused.
+      kinds: dataclasses for the records, with different fields.
+      run: everything that determines the scores, as JSON values. The digests tell another run's journal, to refuse it.
 
     Raises:
-      UserError: the file is damaged, belongs to another run, or is of an earlier version, whose records have other
-        fields or no digests.
+      UserError: the file is damaged, belongs to another run, or an earlier version wrote other fields or no digests.
     """
 
     def __init__(self, path: Path, kinds: Sequence[type[Record]], run: Mapping[str, Any] | None = None) -> None:
@@ -55,7 +53,7 @@ class Journal(Generic[Record]):
                 raise UserError(f"{where}: its digest must be {self._digest}; received {digest}")
 
     def add(self, *records: Record) -> None:
-        """Appends records; written aside and renamed, so that a kill never leaves half a line."""
+        """Appends records; written aside and renamed, so a kill never leaves half a line."""
         for record in records:
             self._append(record)
         write_text(self._path, "".join(f"{line}\n" for line in self._lines))

@@ -1,4 +1,4 @@
-"""Executes the trials of a run that have no result yet, and logs each one."""
+"""Executes unfinished trials and logs each one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Trials:
     """The trials of a run.
 
     Attributes:
-      workers: where they are executed.
+      workers: where to execute them.
       total: number of all trials; None if the time decides.
-      done: number of ended ones, at first of those from earlier attempts that `outcomes` does not receive.
-      best: highest score of those.
-      work: relative duration of a trial with a point.
-      seconds_left: time that is left for trials.
+      done: number of ended ones; starts with those from earlier attempts outside the jobs for `outcomes`.
+      best: their highest score.
+      work: a trial's relative duration, from its point.
+      seconds_left: time left for trials.
     """
 
     workers: Workers
@@ -34,20 +34,20 @@ class Trials:
     best: float = -math.inf
     work: Callable[[Any], float] = lambda point: 1.0
     seconds_left: Callable[[], float] = lambda: math.inf
-    # Of the trials that this process has seen succeed: seconds, and their work.
+    # Seconds and work of the trials that succeeded in this process.
     _spent: float = 0.0
     _worked: float = 0.0
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Yields the outcome of each job: first of those that have a result, after 0 s, then of others as they end.
+        """Yields each job's outcome: first jobs with a result, after 0 s, then others as they end.
 
         Args:
           make_run: see `Workers.outcomes`.
           jobs: jobs in starting order.
 
         Raises:
-          UserError: `make_run` rejected its input, or a result is damaged or on storage that is not shared.
-          TrainingFailed: a process ended by an error of the program.
+          UserError: `make_run` rejected its input, or a result is damaged or not on shared storage.
+          TrainingFailed: a program error ended a process.
         """
         finished = [job for job in jobs if job.finished]
         for job in finished:
@@ -70,7 +70,7 @@ class Trials:
         return outcome
 
     def _log(self, outcome: Outcome, estimate: float) -> None:
-        """Logs a line; `estimate` are the seconds of a known number of trials that are left."""
+        """Logs a line; `estimate` is in seconds, if the number of trials left is known."""
         score = (
             f"{outcome.result['main_metric']} {outcome.score:.4f}" if outcome.result else f"failed: {outcome.failure}"
         )

@@ -1,4 +1,4 @@
-"""Scores of trials: their checks, the best one, and the front of scores and costs."""
+"""Trial scores: checks, the best one, and the front of scores and costs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Item = TypeVar("Item")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialScore:
-    """The score of a trial, the base of records in a journal.
+    """A trial's score, the base for journal records.
 
     Attributes:
       score: main metric, from -1 to 1; None if the training failed.
       metrics: all metrics.
-      failure: error message of a failed training, or empty.
+      failure: error message after failed training, or empty.
 
     Raises:
       UserError: a value is outside its range.
@@ -38,7 +38,7 @@ class TrialScore:
         return (-self.score,)
 
     def problems(self) -> list[str]:
-        """Problems of the values; subclasses add theirs."""
+        """Lists problems with the values; subclasses add theirs."""
         problems = []
         if self.score is not None and not -1 <= self.score <= 1:
             problems.append(f"score must lie between -1 and 1; received {self.score}")
@@ -53,12 +53,12 @@ Record = TypeVar("Record", bound=TrialScore)
 
 
 def scores(records: Iterable[TrialScore]) -> list[float]:
-    """The scores of all trials that did not fail."""
+    """Returns the scores without failed trials."""
     return [record.score for record in records if record.score is not None]
 
 
 def best(records: Sequence[Record]) -> Record:
-    """The best trial by its rank, the first of equal ones.
+    """Returns the trial with the best rank, the first among equals.
 
     Raises:
       TrainingFailed: no trial has a score.
@@ -70,7 +70,7 @@ def best(records: Sequence[Record]) -> Record:
 
 
 def front(items: Iterable[Item], cost: Callable[[Item], float], score: Callable[[Item], float | None]) -> list[Item]:
-    """Items that no other one beats in both score and cost, from cheap to expensive; without those that failed."""
+    """Selects unbeaten items in score and cost, from cheap to expensive; omits failed ones."""
     members: list[Item] = []
     highest = float("-inf")
     scored = [(cost(item), -value, item) for item in items if (value := score(item)) is not None]

@@ -1,4 +1,4 @@
-"""Workers that execute trials: in this process, in several local processes, or on a Ray cluster."""
+"""Workers execute trials: in this process, in several local processes, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Workers:
     """Executes jobs.
 
     Attributes:
-      parallel: number of simultaneous runs.
+      parallel: simultaneous runs.
     """
 
     parallel = 1
@@ -46,23 +46,23 @@ class Workers:
 
         Raises:
           UserError: `make_run` rejected its input. The other runs are stopped.
-          TrainingFailed: a process ended by an error of the program.
+          TrainingFailed: a program error ended a process.
         """
         raise NotImplementedError
 
 
 class InTurn(Workers):
-    """Executes one run after another in this process."""
+    """Executes runs one after another in this process."""
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Executes all jobs; see `Workers`."""
+        """See `Workers`."""
         for job in jobs:
             log_info(f"{job.name}: starts")
             yield _make(make_run, job)
 
 
 class _Death(NamedTuple):
-    """How the process of a run died; `killed` unless by an error of the program."""
+    """How a run's process died; `killed` unless by a program error."""
 
     how: str
     killed: bool
@@ -71,12 +71,12 @@ class _Death(NamedTuple):
 class _AtOnce(Workers):
     """Executes several runs at a time in other processes, each with a log next to its folder.
 
-    A run whose process is killed, for example because memory ran out, starts once more, from its checkpoint. If that is
-    killed, too, the run has failed.
+    If its process is killed, for example because memory ran out, a run starts once more from its checkpoint; then it
+    fails.
     """
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Executes all jobs; see `Workers`."""
+        """See `Workers`."""
         waiting, killed = list(jobs), set[Path]()
         running: dict[Any, tuple[Job, float]] = {}
         try:
@@ -102,11 +102,11 @@ class _AtOnce(Workers):
             self._stop(list(running))
 
     def _start(self, make_run: MakeRun, job: Job) -> Any:
-        """Starts a run; returns its process, or what stands for it."""
+        """Starts a run; returns its process, or a reference to it."""
         raise NotImplementedError
 
     def _ended(self, processes: Sequence[Any]) -> tuple[Any, Outcome | _Death]:
-        """Waits until one of the processes has executed its run; raises its `UserError`."""
+        """Waits until a process has executed its run; raises its `UserError`."""
         raise NotImplementedError
 
     def _stop(self, processes: Sequence[Any]) -> None:
@@ -121,8 +121,8 @@ class Processes(_AtOnce):
     this one, even if it is killed.
 
     Args:
-      parallel: number of simultaneous runs.
-      jobs_a_process: number of jobs after which a process ends, which returns the memory of its graphs.
+      parallel: simultaneous runs.
+      jobs_a_process: jobs before a process ends and releases the memory of its graphs.
     """
 
     def __init__(self, parallel: int, jobs_a_process: int = 1) -> None:
@@ -132,7 +132,7 @@ class Processes(_AtOnce):
         self._idle: list[_WorkerProcess] = []
 
     def close(self) -> None:
-        """Ends idle processes; see `Workers`."""
+        """See `Workers`."""
         while self._idle:
             self._idle.pop().end()
 
@@ -158,7 +158,7 @@ class Processes(_AtOnce):
 
 
 class _WorkerProcess:
-    """A process that executes one job after another."""
+    """A process that executes jobs one after another."""
 
     def __init__(self, threads: int) -> None:
         self.connection, remote = _SPAWN.Pipe()
@@ -175,7 +175,7 @@ class _WorkerProcess:
             self.connection.send((make_run, job))
 
     def answer(self) -> Outcome | _Death:
-        """Waits for the outcome of the started job, or the death of the process."""
+        """Waits for the started job's outcome, or the process' death."""
         try:
             return _checked(self.connection.recv())
         except (EOFError, ConnectionResetError):
@@ -199,11 +199,11 @@ class Ray(_AtOnce):
     """Executes runs on a Ray cluster.
 
     All machines need PocketBERT and the same storage for runs and inputs. Each run gets an equal share of the CPU
-    cores, and of the GPUs at most one. A run whose machine dies starts once more on another one, as one that is killed.
+    cores, and at most one GPU. If its machine dies, a run starts once more on another one, as after a kill.
 
     Args:
-      parallel: number of simultaneous runs.
-      address: address of the cluster for `ray.init`; `auto` selects the cluster of this machine.
+      parallel: simultaneous runs.
+      address: cluster address for `ray.init`; `auto` selects this machine's cluster.
 
     Raises:
       UserError: Ray is not installed, or the address does not answer.
@@ -224,19 +224,19 @@ class Ray(_AtOnce):
         ray.shutdown()
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Executes all jobs; see `Workers`."""
+        """See `Workers`."""
         self._connect()
         yield from super().outcomes(make_run, jobs)
 
     def _start(self, make_run: MakeRun, job: Job) -> Any:
-        """Submits a run with its share of the machines that are alive now; returns its reference."""
+        """Submits a run with its share of the living machines; returns its reference."""
         ray = self._ray
         total = ray.cluster_resources()
         # Ray would never schedule a run that requests more cores than the largest machine has.
         largest = max(node["Resources"].get("CPU", 1) for node in ray.nodes() if node["Alive"])
         threads = int(max(1, min(largest, total.get("CPU", 1) // self.parallel)))
         gpus = min(1.0, total.get("GPU", 0) / self.parallel)
-        # One call per process, because the memory of its graphs is released only when the process ends.
+        # One call per process, because only its end releases the memory of its graphs.
         work = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0, max_calls=1)(_work_logged)
         log_info(f"{job.name}: submitted to Ray; log: {job.log}")
         return work.remote(make_run, job, threads, current_notation())
@@ -266,10 +266,10 @@ class Ray(_AtOnce):
 
 
 def _check_address(address: str) -> None:
-    """Connects to the address of a cluster, because `ray.init` waits for minutes."""
+    """Connects to a cluster's address, because `ray.init` waits for minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if not separator:
-        # Such as `auto`: Ray finds the cluster of this machine, or reports in `_connect` that there is none.
+        # Such as `auto`: Ray finds this machine's cluster, or reports in `_connect` that there is none.
         return
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_CONNECT).close()
@@ -307,7 +307,7 @@ def _work_logged(make_run: MakeRun, job: Job, threads: int, notation: Notation) 
 
 
 def _work(connection: Any, threads: int, parent: Parent) -> None:
-    """The main function of a process started by `Processes`."""
+    """The main function in a process from `Processes`."""
     # A terminal sends Ctrl-C to every process; only the parent handles it and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begin_worker(parent)

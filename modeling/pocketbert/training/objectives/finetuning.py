@@ -1,4 +1,4 @@
-"""Fine-tuning: one stage that trains a head on the labels of a task."""
+"""Fine-tuning: one stage trains a head on a task's labels."""
 
 from __future__ import annotations
 
@@ -49,16 +49,15 @@ _CONTRASTIVE_REMEDY = "training made the model worse; try it without contrastive
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finetuning(Objective):
-    """The loss of the labels (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
+    """The label loss (Devlin et al. 2019, BERT, section 3.2, https://arxiv.org/abs/1810.04805).
 
     Attributes:
-      class_weights: float32 `[classes]`, weight of each of the task's `weighted_classes` in the loss; None for 1. For
-        several heads, these by head.
+      class_weights: float32 `[classes]`, or by head, loss weights for the task's `weighted_classes`; None for 1.
       head_pooling: see `FinetuneConfig`.
       head_start: see `FinetuneConfig`.
       head_start_examples: see `FinetuneConfig`.
       contrastive_steps: see `FinetuneConfig`.
-      continues: whether the head of the model directory continues.
+      continues: whether the model directory's head continues.
       triplet_margin: see `FinetuneConfig`.
       compares_pairs: whether the run chooses the form of pairs (`FinetuneConfig.pairs`).
     """
@@ -78,7 +77,7 @@ class Finetuning(Objective):
     ) -> Mapping[str, tf.Tensor]:
         """`labels`: cross-entropy for classes and spans, squared difference for scores; see `Task.loss`.
 
-        With `triplet_margin`, the mean of `triplet_losses`.
+        With `triplet_margin`, mean `triplet_losses`.
         """
         if self.triplet_margin is not None:
             losses = triplet_losses(model["logits"][0], self.triplet_margin)
@@ -91,13 +90,13 @@ class Finetuning(Objective):
 
 
 def label_stage(task: TaskConfig, **fields: Any) -> Stage:
-    """A stage that trains a head on labels and keeps the best weights; `fields` are other fields of `Stage`."""
+    """Makes a stage that trains a head on labels and keeps the best weights; `fields` are other `Stage` fields."""
     labels: dict[str, Any] = {"student_features": {"logits": ()}, "weights": {"labels": 1.0}, "data": "task"}
     return Stage(**{**labels, "task": task, "keep": "best", **fields})
 
 
 def finetuning_stage(config: FinetuneConfig, task: TaskConfig) -> Stage:
-    """The stage of a fine-tuning."""
+    """Makes the stage for a fine-tuning."""
     assert config.learning_rate is not None
     return label_stage(
         task,
@@ -125,7 +124,7 @@ class FinetuningPlan(Plan):
     objective: Finetuning
 
     def recorded(self) -> dict[str, Any]:
-        """See `Plan`; the form of pairs that a comparison chooses is no option."""
+        """See `Plan`; omits the form of pairs if a comparison chooses it."""
         recorded = super().recorded()
         if self.objective.compares_pairs:
             recorded.pop("task_pairs", None)
@@ -139,7 +138,7 @@ class FinetuningPlan(Plan):
 
     @functools.cached_property
     def compared(self) -> HeadStart:
-        """The start of a head with the better form of pairs: a linear fit on frozen features gives each one's loss."""
+        """The head start with the better form of pairs, by the loss of a linear fit on frozen features."""
         model, joint = make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=True), self.tasks[0]
         tasks = (joint, dataclasses.replace(joint, pairs="separate"))
         starts = [self._fit_head(model, self._poolings, task) for task in tasks]
@@ -157,7 +156,7 @@ class FinetuningPlan(Plan):
         return ("first", "mean") if pooling == "auto" else (pooling,)
 
     def _separate_pairs(self) -> None:
-        """Makes the task read the texts of a pair one by one."""
+        """Makes the task read the two texts in a pair one by one."""
 
         def changed(task: TaskConfig) -> TaskConfig:
             return dataclasses.replace(task, pairs="separate")
@@ -169,7 +168,7 @@ class FinetuningPlan(Plan):
             object.__setattr__(self, name, value)
 
     def make_model(self, run: PlannedRun) -> Model:
-        """Makes the model; a new head starts from a fit on features of its encoder.
+        """Makes the model; a new head starts from a fit on encoder features.
 
         A resumed run has the weights in its checkpoint and needs only the pooling.
         """
@@ -194,7 +193,7 @@ class FinetuningPlan(Plan):
         return model
 
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
-        """See `Plan`; scores simple methods on the dev split, and records them with the start of the head."""
+        """See `Plan`; scores simple methods on the dev split, and records them with the head start."""
         if resumes:
             return {}
         methods: list[Baseline] = []
@@ -215,7 +214,7 @@ class FinetuningPlan(Plan):
         return {}
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
-        """See `Plan`; adds the outcome and scores per class, and writes `report.html`."""
+        """See `Plan`; adds outcome and class scores, and writes `report.html`."""
         state, dev = run.state, self.data.given.dev
         evaluator: Any = run.evaluator(self.stages[-1])
         run.load_kept()
@@ -299,7 +298,7 @@ class FinetuningPlan(Plan):
         model = self._pooled(model, pooling)
         for name, start in starts.items():
             if start.pooling == "first":
-                # A head may have a layer of its own before the map, which the fit has read.
+                # A head may have its own layer before the map, and the fit has read it.
                 parts, others = (next(iter(one.heads.values())) for one in (model, alone[name]))
                 values = weights_by_path(others)
                 for path, variable in weights_by_path(parts.parts[name]).items():
@@ -310,7 +309,7 @@ class FinetuningPlan(Plan):
         return model
 
     def _pooled(self, model: Model, pooling: str) -> Model:
-        """The model with heads on a pooling: `first`, `mean`, or `name=pooling,…` for several heads."""
+        """Gives the model heads on a pooling: `first`, `mean`, or `name=pooling,…` for several heads."""
         if "=" not in pooling:
             return self._on_mean(model) if pooling == "mean" else model
         of_part = dict(part.split("=") for part in pooling.split(","))
@@ -320,11 +319,11 @@ class FinetuningPlan(Plan):
         return self._with_head(model, dataclasses.replace(self.tasks[0], tasks=tuple(parts)))
 
     def _on_mean(self, model: Model) -> Model:
-        """The same encoder with a new head on the mean of the tokens."""
+        """Gives the encoder a new head on the mean over tokens."""
         return self._with_head(model, with_pooling(self.tasks[0], "mean"))
 
     def _with_head(self, model: Model, task: TaskConfig) -> Model:
-        """The same encoder with a new head for a task."""
+        """Gives the encoder a new head for a task."""
         if model.tasks == (task,):
             return model
         other = from_preset(get_task(task).encoder_config(model.config), (task,), self.tokenizer, self.run.seed)
@@ -333,7 +332,7 @@ class FinetuningPlan(Plan):
         return other
 
     def _vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
-        """Unit vectors of texts, float32 [N, H]: the mean of the tokens of the encoder before training."""
+        """Computes unit vectors for texts, float32 [N, H]: mean tokens from the encoder before training."""
         examples = Examples(list(texts), None, None, [str(index) for index in range(len(texts))], "the texts")
         encoded = encode(examples, self.tokenizer, self.stages[-1].max_length, show_progress=False)
         vectors = frozen_vectors(model, supervised_task(self.tasks[0]), encoded, ("mean",))["mean"]
@@ -341,7 +340,7 @@ class FinetuningPlan(Plan):
 
 
 def log_defaults(plan: FinetuningPlan, config: FinetuneConfig, data: TaskData) -> FinetuningPlan:
-    """Logs warnings about the data and defaults that depend on it; returns the plan with the warnings."""
+    """Logs data warnings and defaults that depend on the data; returns the plan with the warnings."""
     warnings = training_warnings(data, plan.vocabulary, config.max_length)
     for warning in warnings:
         log_info(f"warning: {warning}")
