@@ -53,8 +53,8 @@ class DistillationOptions:
     Attributes:
       method: distillation method, such as tinybert; --method=tinybert --help lists its options.
       teacher: the teacher's model directory, fine-tuned on the task; with MLM and NSP heads for --pretraining-data.
-      more_teachers: further teachers with the same labels: the student learns their mean predictions. Only for methods
-        that read logits alone.
+      more_teachers: further teachers with the same labels; the student learns their mean predictions. The method must
+        read logits alone.
       student: a preset or config.json for random weights, or a model directory.
       supernet: initialize the student with slices of this supernet's weights; the student is a preset or config.json.
       teacher_layers: initialize the student from these teacher layers, for example 1,3,5. Without --student, the

@@ -139,11 +139,7 @@ class TaskOptions:
 
 
 def _by_head(option: str, what: str, parts: Sequence[str], sign: str = "=") -> dict[str, str]:
-    """Parses an option with one value per head.
-
-    Raises:
-      UserError: a value has no head, or a head has two.
-    """
+    """Parses an option with one value per head; raises a `UserError` for a value without a head or a head with two."""
     values: dict[str, str] = {}
     for part in parts:
         name, separator, value = part.partition(sign)

@@ -1,4 +1,4 @@
-"""Constraints of a search: a cost of each network that must lie between two bounds."""
+"""Search constraints: a network's cost must lie between two bounds."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class Constraint(Protocol):
-    """A cost that must lie between `minimum` and `limit`.
+    """A cost between `minimum` and `limit`.
 
-    Sampling may ask for the cost of some hundred networks per candidate, and repeatedly for the same shapes. A measured
-    cost should be predicted or cached.
+    Sampling may request costs for some hundred networks per candidate, often with the same shapes: predict or cache
+    them.
     """
 
     @property
     def name(self) -> str:
-        """The cost in a journal and on a page, with its unit if it has one: `parameters`, `latency_ms`."""
+        """The cost's name in a journal and on a page, with its unit if any: `parameters`, `latency_ms`."""
         ...
 
     @property
@@ -40,28 +40,28 @@ class Constraint(Protocol):
         ...
 
     def cost(self, config: EncoderConfig) -> float:
-        """The cost of a network."""
+        """Returns a network's cost."""
         ...
 
     def describe(self, cost: float) -> str:
-        """A cost as text with its unit, for example `2.1 ms`."""
+        """Formats a cost with its unit, for example `2.1 ms`."""
         ...
 
     def prepare(self, folder: Path, space: SearchSpace) -> None:
-        """Makes measurements before the first call of `cost`, or reads those of an earlier attempt."""
+        """Measures before the first call of `cost`, or reads measurements from an earlier attempt."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterConstraint:
-    """A number of weights of the encoder.
+    """Number of encoder weights.
 
     The authors search between 15 and 16 million. They count no pooler but one map to the teacher's width, so their
     numbers are 123,348 higher than these at width 540.
 
     Attributes:
-      limit: largest number of weights, including a pooler and no adapters.
-      minimum: smallest number of weights.
+      limit: most weights, including a pooler but no adapters.
+      minimum: fewest weights.
     """
 
     limit: float
@@ -72,11 +72,11 @@ class ParameterConstraint:
         _check_bounds(self)
 
     def cost(self, config: EncoderConfig) -> float:
-        """Number of weights."""
+        """Returns the number of weights."""
         return parameter_count(config)
 
     def describe(self, cost: float) -> str:
-        """The number as text."""
+        """Formats the number."""
         return f"{cost:,.0f} parameters"
 
     def prepare(self, folder: Path, space: SearchSpace) -> None:
@@ -85,12 +85,12 @@ class ParameterConstraint:
 
 @dataclass(frozen=True, kw_only=True)
 class FlopsConstraint:
-    """Floating-point operations of the encoder for one text, see `pocketbert.presets.encoder_flops`.
+    """Floating-point operations in the encoder for one text, see `pocketbert.presets.encoder_flops`.
 
     Attributes:
-      limit: largest number of operations.
-      minimum: smallest number of operations.
-      length: length of the text in tokens.
+      limit: most operations.
+      minimum: fewest operations.
+      length: text length in tokens.
     """
 
     limit: float
@@ -102,11 +102,11 @@ class FlopsConstraint:
         _check_bounds(self)
 
     def cost(self, config: EncoderConfig) -> float:
-        """Number of operations."""
+        """Returns the number of operations."""
         return encoder_flops(config, self.length)
 
     def describe(self, cost: float) -> str:
-        """The number in billions as text."""
+        """Formats the number in billions."""
         return f"{cost / 1e9:.6g} B FLOPs at {self.length} tokens"
 
     def prepare(self, folder: Path, space: SearchSpace) -> None:
@@ -114,7 +114,7 @@ class FlopsConstraint:
 
 
 def violation(constraints: Sequence[Constraint], config: EncoderConfig) -> float:
-    """Distance of a network's costs from their bounds, as fractions of the bounds; 0 if it meets all constraints."""
+    """Sums the distances between a network's costs and their bounds, as fractions of the bounds; 0 if it meets all."""
     distance = 0.0
     for constraint in constraints:
         cost = constraint.cost(config)
@@ -126,7 +126,7 @@ def violation(constraints: Sequence[Constraint], config: EncoderConfig) -> float
 
 
 def describe_constraints(constraints: Sequence[Constraint]) -> str:
-    """The bounds as text: `at most 16,000,000 parameters and at least 15,000,000 parameters`."""
+    """Formats the bounds: `at most 16,000,000 parameters and at least 15,000,000 parameters`."""
     bounds = []
     for constraint in constraints:
         if constraint.limit < math.inf:
@@ -137,7 +137,7 @@ def describe_constraints(constraints: Sequence[Constraint]) -> str:
 
 
 def limits_of(constraints: Sequence[Constraint]) -> list[list[Any]]:
-    """The bounds as JSON values, to compare searches: name, minimum, limit or None, and unit."""
+    """Returns the bounds as JSON values, to compare searches: name, minimum, limit or None, and unit."""
     return [
         [
             constraint.name,

@@ -106,18 +106,16 @@ def crossover(one: Node, other: Node, random: np.random.Generator, rule: Rule, t
 
 @functools.lru_cache(maxsize=1 << 16)
 def genotype_key(genotype: Genotype, size: int, intermediate_size: int, mismatch: WidthMismatch) -> Genotype:
-    """Key for a network: equal if networks compute the same function with equal weights, see `value_key`.
+    """Key for a network: each layer's stacks, divisor and value key as text, see `value_key`.
 
-    The authors hash the output of all layers together. A key per layer also shows equal layers.
+    Networks with equal keys compute the same function with equal weights. The authors hash the output of all layers
+    together. A key per layer also shows equal layers.
 
     Args:
       genotype: one expression per layer.
       size: width of input and output.
       intermediate_size: inner width for divisor 1.
       mismatch: see `pocketbert.feedforward.aggregate`.
-
-    Returns:
-      Each layer's stacks, divisor and value key, as text.
     """
     return tuple(_layer_key(text, size, intermediate_size, mismatch) for text in genotype)
 

@@ -1,4 +1,4 @@
-"""The candidates of a search stage: suggest, train and score them in rounds of parallel ones."""
+"""The candidates in a search stage: suggests, trains and scores them in parallel rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pocketbert.trials.workers import Workers
 
 
 def kendall_tau(retrained: Sequence[Mapping[str, Any]]) -> float | None:
-    """Kendall's rank correlation (tau-b) of `score` and `retrained`, from -1 to 1; None if it is not defined."""
+    """Kendall's rank correlation (tau-b) between `score` and `retrained`, from -1 to 1; None if it is not defined."""
     from scipy.stats import kendalltau
 
     if len(retrained) < 2:
@@ -42,13 +42,13 @@ class Rounds:
     """Rounds of candidates.
 
     Attributes:
-      folder: folder of the search.
+      folder: the search folder.
       journal: receives the candidates.
-      config: options of the search, resolved.
-      strategy: how candidates are chosen.
+      config: search options, resolved.
+      strategy: how to choose candidates.
       costs: costs to record.
       workers: where candidates train.
-      clock: seconds that the candidates took; the supernets' training does not count.
+      clock: seconds for candidates, without training supernets.
     """
 
     folder: Path
@@ -60,12 +60,12 @@ class Rounds:
     clock: RunClock
 
     def run(self, training: CandidateTraining, stage: int, number: int) -> None:
-        """Suggests, trains and scores the candidates of one stage.
+        """Suggests, trains and scores one stage's candidates.
 
         Args:
           training: what the candidates have in common.
           stage: the stage.
-          number: its position among the stages of the search, from 0.
+          number: its position in the search, from 0.
         """
         journal = self.journal
         most = self.config.candidates[number]
@@ -102,7 +102,7 @@ class Rounds:
         return self._seconds_left(number) > 0
 
     def _seconds_left(self, number: int) -> float:
-        """Time until a stage must end; the stages share it in proportion to their candidates."""
+        """Time until a stage must end; stages share it in proportion to their candidates."""
         if self.config.minutes is None:
             return math.inf
         counts = self.config.candidates
@@ -111,11 +111,11 @@ class Rounds:
     def _train(
         self, training: CandidateTraining, stage: int, genotypes: Sequence[tuple[str, ...]], trials: Trials
     ) -> None:
-        """Trains one round of candidates, adds them to the journal, and removes their folders."""
+        """Trains one round, adds its candidates to the journal, and removes their folders."""
         journal = self.journal
         first = len(journal.of_stage(stage))
         jobs = self._jobs([f"stage-{stage}-{first + number:05d}" for number in range(len(genotypes))], genotypes)
-        # The winner of a stage begins the next one, and would score the same.
+        # A stage's winner begins the next one, and would score the same.
         trained = {candidate.genotype: candidate for candidate in journal.candidates if training.trains}
         waiting = [job for job, genotype in zip(jobs, genotypes, strict=True) if genotype not in trained]
         trials.done = first + len(jobs) - len(waiting)
@@ -146,17 +146,17 @@ class Rounds:
             job.log.unlink(missing_ok=True)
 
     def retrain(self, training: CandidateTraining, candidates: Sequence[Candidate], count: int) -> list[dict[str, Any]]:
-        """Trains some candidates again; those that diverge are left out.
+        """Trains some candidates again; omits those that diverge.
 
         Args:
-          training: how they are trained.
-          candidates: candidates of the search; `count` of them are taken, evenly from the best to the worst score.
+          training: how to train them.
+          candidates: the search's candidates; takes `count`, spread evenly from the best to the worst score.
           count: number of candidates.
 
         Returns:
-          `stage` and `index` of each, its `score` in the search, and its score after the second training (`retrained`).
+          For each, `stage`, `index`, `score` in the search, and `retrained`, its score after the second training.
         """
-        # The winner of a stage is a candidate of the next one, too.
+        # A stage's winner is a candidate in the next one, too.
         different = {candidate.genotype: candidate for candidate in candidates if candidate.score is not None}
         ranked = sorted(different.values(), key=lambda candidate: -(candidate.score or 0.0))
         places = np.unique(np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int))
@@ -185,7 +185,7 @@ class Rounds:
 
 
 def _suggestions(strategy: Strategy, history: list[Scored], count: int) -> list[tuple[str, ...]]:
-    """Up to `count` new candidates; those of one round do not see each other's scores."""
+    """Suggests up to `count` new candidates; in one round, they do not see each other's scores."""
     suggestions: list[tuple[str, ...]] = []
     for _ in range(count):
         running = [Scored(genotype, None) for genotype in suggestions]

@@ -71,29 +71,28 @@ def search(
     supernet: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> SearchResult:
-    """Searches the feed-forward networks of a student (EfficientBERT, section 3.2).
+    """Searches a student's feed-forward networks (EfficientBERT, section 3.2).
 
-    Call it again with the same arguments to resume after a kill. Candidates that were training resume from their last
-    checkpoint, all others are kept, and the journal ends as without the kill. For a finished search, it returns the
-    result.
+    Call it again with the same arguments to resume after a kill. Interrupted candidates resume from their last
+    checkpoint, all others are kept, and the journal ends as without the kill. A finished search returns its result.
 
     Args:
-      student: base architecture: name of a preset, an architecture or a config.json. Its expressions are replaced.
-      data: the task and its labelled examples. The dev split selects the checkpoint of the supernets, nothing else.
-      output: folder of the search: `student/config.json` (the best architecture), `supernet/model/`, `journal.jsonl`,
+      student: base architecture: a preset name, an architecture or a config.json. Its expressions are replaced.
+      data: the task and its labelled examples. The dev split selects the supernets' checkpoints, nothing else.
+      output: folder for the search: `student/config.json` (the best architecture), `supernet/model/`, `journal.jsonl`,
         `report.html`, `result.json`.
       teacher: the teacher, fine-tuned on the task: a model in memory or a model directory.
-      text: plain text that warms up the supernet; None to warm it up on the task's examples.
-      text_teacher: model directory of the teacher for plain text, before fine-tuning, as in the authors' code; None for
-        the teacher.
+      text: plain text for warming up the supernet; None to use the task's examples.
+      text_teacher: model directory of the teacher for plain text, not fine-tuned, as in the authors' code; None:
+        `teacher`.
       config: options.
-      strategy: how candidates are chosen.
-      constraints: limits of candidates; the first one is the cost of the front (default: parameters). The journal and
-        the report contain the parameters in any case.
+      strategy: how to choose candidates.
+      constraints: limits for candidates; the first one is the cost in the front (default: parameters). Journal and
+        report contain the parameters in any case.
       workers: where candidates train; None for one after another in this process.
-      tasks: other tasks that train the supernet of stage 3, with their teachers; the paper takes all of GLUE's.
-      supernet: model directory of a warmed-up supernet, `supernet/model` of another search; None to train one. Give it
-        the same data, seed and `score_share`: otherwise it may have learned from the examples for scores.
+      tasks: other tasks, with their teachers, to train the stage 3 supernet; the paper takes all GLUE tasks.
+      supernet: model directory of a warmed-up supernet, `supernet/model` from another search; None to train one. Give
+        it the same data, seed and `score_share`: otherwise it may have learned from the examples for scores.
       overwrite: discard a finished search in the output folder, or a search with other options.
 
     Returns:
@@ -219,7 +218,7 @@ class _Search:
             self.recorded |= {f"{task.data.task.name}_{field}": value for field, value in recorded.items()}
 
     def run(self, folder: Path) -> dict[str, Any]:
-        """Runs or resumes the search; returns the fields of `SearchResult` but for the paths."""
+        """Runs or resumes the search; returns the `SearchResult` fields except paths."""
         begin_run(folder, self.recorded)
         try:
             for constraint in self.constraints:
@@ -306,7 +305,7 @@ class _Search:
         )
 
     def _again(self, training: CandidateTraining) -> CandidateTraining:
-        """The second training: on all examples but those for scores, as long as that of a supernet."""
+        """Trains a second time: on all examples but those for scores, as long as a supernet."""
         data = dataclasses.replace(training.data, train=self._parts.supernets.train)
         return dataclasses.replace(training, data=data, method=self._supernets.method(data), trains=True)
 

@@ -1,4 +1,4 @@
-"""AdamW for weights of which a step may reach a part only: a supernet's (EfficientBERT, search stage 3)."""
+"""AdamW for weights that a step may update in part: a supernet's (EfficientBERT, search stage 3)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pocketbert.training.optimizers import AdamW, StepScalars
 
 
 class SlicedAdamW(AdamW):
-    """`AdamW` with a step count per weight, and per column or row of weights that are updated in part.
+    """`AdamW` with a step count per weight, or per column or row in weights updated in part.
 
-    A gradient that is smaller than its weight updates the leading part of weight and moments. The rest keeps its bits:
-    it neither decays nor ages. Bias correction counts the updates of each weight, column or row; torch counts those of
-    each weight. The learning rate follows the number of all steps. Weights that each step updates entirely
-    change as with `AdamW`.
+    A gradient smaller than its weight updates the leading part of weight and moments. The rest keeps its bits: it
+    neither decays nor ages. Bias correction counts updates per weight, column or row; torch counts them per weight. The
+    learning rate follows the number of all steps. Weights that each step updates entirely change as with `AdamW`.
 
-    Departure from the authors' code: there, the gradient of a part is filled up with zeros, so that moments and weight
-    decay of columns outside a candidate continue as if their gradient were zero.
+    Departure from the authors' code: there, zeros fill up a part's gradient, so moments and weight decay outside a
+    candidate continue as if their gradient were zero.
 
     Call `begin_step`, `update_step` for each weight with a gradient, and `end_step`.
 
     Args:
       learning_rate: see `AdamW`.
-      sliced_axes: name → axis of the weights that are updated in part.
+      sliced_axes: name → axis for weights updated in part.
       **options: see `AdamW`.
     """
 
@@ -35,7 +34,7 @@ class SlicedAdamW(AdamW):
         self._sliced_axes = dict(sliced_axes)
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
-        """Creates the moments, and the number of updates of each weight: a scalar, or one per column or row."""
+        """Creates the moments and each weight's update count: a scalar, or one per column or row."""
         built = getattr(self, "_built", False)
         super().build(var_list)
         if built:
@@ -52,7 +51,7 @@ class SlicedAdamW(AdamW):
         return {**super().named_state(), **counts}
 
     def begin_step(self) -> None:
-        """Sets the learning rate of the step."""
+        """Sets the step's learning rate."""
         self._compute_current_learning_rate()
 
     def end_step(self) -> None:
@@ -97,5 +96,5 @@ class SlicedAdamW(AdamW):
 
 
 def _leading(gradient: tf.Tensor, whole: tf.Variable) -> tuple[slice, ...]:
-    """Index of the leading part of `whole` that a gradient reaches; axes of size 1 are whole."""
+    """Index of the leading part of `whole` that a gradient reaches; axes with size 1 are whole."""
     return tuple(slice(min(mine, size)) for mine, size in zip(gradient.shape, whole.shape, strict=False))

@@ -1,6 +1,6 @@
-"""The search space of a stage: its genotypes, how to draw and change them, and their encoding for classifiers.
+"""The search space in a stage: its genotypes, how to draw and change them, and their encoding for classifiers.
 
-Source: EfficientBERT, section 3.2, and the authors' `action_space.py` for values that the paper does not give.
+Source: EfficientBERT, section 3.2, and the authors' `action_space.py` for values missing in the paper.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Shape = tuple[int, int]
 SHAPES: tuple[Shape, ...] = tuple(itertools.product(STACKS, DIVISORS))
 STAGES = (1, 2, 3)
 
-# Tries of a mutation before the expression stays as it is, in the authors' code; stage 3 mutates none.
+# Mutation tries before the expression stays as it is, in the authors' code; stage 3 mutates none.
 _MUTATION_TRIES = {1: 1000, 2: 400}
 _CROSSOVER_TRIES = 100
-# Candidates that may break a constraint before a search for the nearest one that keeps it, and starts of that search.
+# Candidates that break a constraint before a search for the nearest allowed one, and starts for that search.
 _DRAWS, _STARTS = 100, 5
 # Most time goes to mutations, so several shapes are drawn for the same operations.
 _SHAPES_PER_DRAW = 10
-# Ids of primitives, in the order of the authors' primitive sets.
+# Primitive ids, in the order of the authors' primitive sets.
 _NAMES = (*AGGREGATIONS, *ACTIVATIONS, INPUT, "wb1", "wb2")
 _PRIMITIVE_IDS = {
     1: {name: number for number, name in enumerate([*(f"linear{s}_{r}" for s, r in SHAPES), *_NAMES])},
@@ -55,20 +55,19 @@ _PRIMITIVE_IDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """The genotypes of one stage. A genotype is one canonical expression per layer.
+    """The genotypes in one stage. A genotype is one canonical expression per layer.
 
-    Stage 1 searches operations, stacks and divisors; on its own it is a single-stage search. Stage 2 searches
-    operations around a winner, whose stacks and divisors stay. Stage 3 searches stacks and divisors of a winner, whose
-    operations stay.
+    Stage 1 searches operations, stacks and divisors; alone it is a single-stage search. Stage 2 searches operations
+    around a winner with fixed stacks and divisors; stage 3 searches stacks and divisors with fixed operations.
 
-    Departure from the authors' code: stacks and divisors are drawn uniformly from those whose widths match. Their
+    Departure from the authors' code: stacks and divisors are drawn uniformly from those with matching widths. Their
     stage 3 draws the winner's own twice as often as the others; the paper says uniformly.
 
     Attributes:
-      encoder: sizes and number of layers. It provides `mismatch` if it has expressions; without, operands of `add`,
-        `mul` and `max` are truncated.
+      encoder: sizes and layers, and `mismatch` if it has expressions; without, operands for `add`, `mul` and `max` are
+        truncated.
       stage: 1, 2 or 3.
-      winner: in stages 2 and 3, the genotype of the previous stage.
+      winner: in stages 2 and 3, the previous stage's genotype.
       constraints: costs that every genotype must meet.
 
     Raises:
@@ -100,7 +99,7 @@ class SearchSpace:
 
     @property
     def num_layers(self) -> int:
-        """Expressions of a genotype."""
+        """Expressions in a genotype."""
         return self.encoder.num_layers
 
     @property
@@ -111,7 +110,7 @@ class SearchSpace:
         return math.prod(len(self._shapes(parse(text).tree)) for text in self.winner)
 
     def genotypes(self) -> Iterator[Genotype]:
-        """All genotypes of stage 3 that meet the constraints."""
+        """Yields all stage 3 genotypes that meet the constraints."""
         trees = [parse(text).tree for text in self.winner]
         for shapes in itertools.product(*map(self._shapes, trees)):
             genotype = tuple(_text(tree, *shape) for tree, shape in zip(trees, shapes, strict=True))
@@ -121,8 +120,7 @@ class SearchSpace:
     def initial(self) -> tuple[Genotype, ...]:
         """Genotypes to evaluate first, as in the authors' code, if they meet the constraints.
 
-        Stage 1: the base network in all layers. Stage 2: the winner, and the winner without outer activations. Stage 3:
-        the winner.
+        Stage 1: the base network in all layers. Stages 2 and 3: the winner; in stage 2 also without outer activations.
         """
         if self.stage == 1:
             first = [self._base]
@@ -131,11 +129,10 @@ class SearchSpace:
         return tuple(genotype for genotype in dict.fromkeys(first) if self.meets(genotype))
 
     def sample(self, random: np.random.Generator) -> Genotype:
-        """A random genotype that meets the constraints.
+        """Draws a random genotype that meets the constraints.
 
-        Stages 1 and 2 mutate a random start of each layer: in stage 1 the base network with random stacks and divisor,
-        in stage 2 the winner's expression or the same without its outer activation. Stage 3 draws stacks and divisor of
-        each layer.
+        Stages 1 and 2 mutate a random start in each layer: in stage 1 the base network with random stacks and divisor,
+        in stage 2 the winner's expression, or the same without its outer activation. Stage 3 draws stacks and divisors.
 
         Raises:
           UserError: no genotype meets the constraints; the message has the nearest one found.
@@ -160,18 +157,16 @@ class SearchSpace:
         raise self._unmet(nearest[1])
 
     def mutate(self, genotype: Genotype, random: np.random.Generator) -> Genotype:
-        """A genotype with a change in one layer: other operations, or in stages 1 and 3 other stacks and divisor.
+        """Changes one layer: other operations, or in stages 1 and 3 other stacks and divisor.
 
-        Returns:
-          a genotype that meets the constraints; the parent if 100 tries give none.
+        The result meets the constraints; it is the parent if 100 tries give none.
         """
         return self._try(genotype, lambda: self._change_layer(genotype, random))
 
     def crossover(self, one: Genotype, other: Genotype, random: np.random.Generator) -> Genotype:
-        """A genotype whose layers come from either parent; one layer exchanges a subtree if the operations vary.
+        """Takes layers from either parent; one layer exchanges a subtree if the operations vary.
 
-        Returns:
-          a genotype that meets the constraints and differs from `one`; `one` if 100 tries give none.
+        The result meets the constraints and differs from `one`; it is `one` if 100 tries give none.
         """
 
         def child() -> Genotype:
@@ -192,27 +187,27 @@ class SearchSpace:
         return not self._violation(genotype)
 
     def shapes(self, genotype: Genotype) -> tuple[Shape, ...]:
-        """Stacks and divisor of each layer."""
+        """Returns each layer's stacks and divisor."""
         parsed = [parse(text) for text in genotype]
         return tuple((expression.stacks, expression.divisor) for expression in parsed)
 
     def config(self, genotype: Genotype) -> EncoderConfig:
-        """The architecture with a genotype's feed-forward networks."""
+        """Returns the architecture with a genotype's feed-forward networks."""
         return self.encoder.replace(
             feedforward=FeedForwardConfig(expressions=genotype, mismatch=self._mismatch), num_feedforward_networks=1
         )
 
     def key(self, genotype: Genotype) -> Genotype:
-        """Equal for genotypes with equal stacks, divisors and values, see `expressions.genotype_key`."""
+        """Returns a key, equal for genotypes with equal stacks, divisors and values, see `expressions.genotype_key`."""
         return expressions.genotype_key(
             genotype, self.encoder.block_size, self.encoder.intermediate_size, self._mismatch
         )
 
     def features(self, genotype: Genotype) -> list[float]:
-        """The encoding that classifiers read, as in the authors' code.
+        """Encodes a genotype for classifiers, as in the authors' code.
 
         Returns:
-          in stages 1 and 2, 20 numbers per layer: ids of its primitives in prefix order, then -1; a linear map has its
+          In stages 1 and 2, 20 numbers per layer: its primitives' ids in prefix order, then -1; a linear map has its
           weights as a second operand. In stage 3 one number per layer: 4 times (stacks - 1), plus divisor - 1.
         """
         if self.stage == 3:
@@ -229,7 +224,7 @@ class SearchSpace:
 
     @functools.cached_property
     def _pool(self) -> tuple[tuple[str, ...], ...]:
-        """Starts of each layer; in stage 2 the last one has no outer activation."""
+        """Starts for each layer; in stage 2 the last one has no outer activation."""
         if self.stage == 1:
             return (tuple(_text(BASE, *shape) for shape in self._shapes(BASE)),) * self.num_layers
         pool = []
@@ -280,7 +275,7 @@ class SearchSpace:
         return distance, genotype
 
     def _neighbours(self, genotype: Genotype, random: np.random.Generator) -> Iterator[Genotype]:
-        """Genotypes with another shape or a start's operations in one layer, in random order."""
+        """Yields genotypes with another shape or a start's operations in one layer, in random order."""
         changes: list[tuple[int, str]] = []
         for layer, (text, starts) in enumerate(zip(genotype, self._pool, strict=True)):
             tree = parse(text).tree
@@ -310,7 +305,7 @@ class SearchSpace:
         )
 
     def _primitives(self, expression: FeedForwardExpression) -> Sequence[float]:
-        # The k-th linear map of the evaluation has the weights wbk.
+        # The k-th evaluated linear map has the weights wbk.
         maps = iter(node for node in expression.tree if node.operation == LINEAR)
         numbers = {id(node): number for number, node in enumerate(maps, 1)}
         ids, linear = _PRIMITIVE_IDS[self.stage], LINEAR
@@ -334,7 +329,7 @@ def _rule(size: int, intermediate_size: int, mismatch: WidthMismatch) -> Rule:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _fitting_shapes(tree: Node, size: int, intermediate_size: int, mismatch: WidthMismatch) -> tuple[Shape, ...]:
-    """Shapes whose widths match."""
+    """Shapes with matching widths."""
     inner_sizes = {divisor: intermediate_size // divisor for divisor in DIVISORS}
     divisors = [divisor for divisor, inner in inner_sizes.items() if inner and _rule(size, inner, mismatch)(tree)]
     return tuple(shape for shape in SHAPES if shape[1] in divisors)

@@ -1,4 +1,4 @@
-"""The supernets of a search: a frozen one for stages 1 and 2, a learning one for stage 3."""
+"""A search's supernets: a frozen one for stages 1 and 2, a learning one for stage 3."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from pocketbert.training.run_folder import MODEL_FOLDER
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supernets:
-    """Trains the supernets of a search.
+    """Trains a search's supernets.
 
     Attributes:
       base: base architecture.
-      data: the task and the examples that supernets train on.
+      data: the task and the examples for training supernets.
       text: plain text, or None.
-      teacher: model directory of the teacher.
+      teacher: the teacher's model directory.
       text_teacher: model directory of the teacher for plain text.
-      config: options of the search, resolved.
-      tasks: other tasks for the supernet of stage 3.
+      config: search options, resolved.
+      tasks: other tasks for the stage 3 supernet.
       supernet: model directory of a warmed-up supernet, or None.
     """
 
@@ -52,10 +52,10 @@ class Supernets:
     supernet: Path | None = None
 
     def frozen(self, folder: Path) -> Path:
-        """Warms up the complete supernet of stages 1 and 2, unless one is given; returns its model directory.
+        """Warms up the complete supernet for stages 1 and 2, unless you give one; returns its model directory.
 
         Args:
-          folder: folder of the search.
+          folder: the search folder.
         """
         if self.supernet:
             return self.supernet
@@ -63,14 +63,12 @@ class Supernets:
         return self._distill(supernet_config(self.base), self._first_data, folder / SUPERNET_FOLDER)
 
     def learning(self, folder: Path, space: SearchSpace) -> Path:
-        """Warms up the complete supernet of stage 3, then trains it with one candidate per step.
+        """Warms up the complete stage 3 supernet, trains it with one candidate per step, and returns its model
+        directory.
 
         Args:
-          folder: folder of the search.
-          space: space of stage 3, with the operations to keep.
-
-        Returns:
-          Its model directory.
+          folder: the search folder.
+          space: stage 3 space, with the operations to keep.
         """
         log_info("warming up the supernet of stage 3")
         root, winner = folder / LEARNING_SUPERNET_FOLDER, space.config(space.winner)
@@ -102,14 +100,14 @@ class Supernets:
         return root / "finetuned" / MODEL_FOLDER
 
     def plan(self, student: EncoderConfig | SupernetSlices, data: TaskData | TextData) -> DistillationPlan:
-        """The warm-up of a complete supernet on some data; see `plan_distillation`."""
+        """Plans to warm up a complete supernet on some data; see `plan_distillation`."""
         teacher = self.text_teacher if isinstance(data, TextData) else self.teacher
         return plan_distillation(student, data, teacher=teacher, method=self.method(data), run=self._run)
 
     def method(
         self, data: TaskData | TextData, *, epochs: int | None = None, steps: int | None = None
     ) -> EfficientBERT:
-        """The method on examples or plain text; the default duration is the supernets'."""
+        """Makes the method for examples or plain text; the default duration is the supernets'."""
         config, text = self.config, isinstance(data, TextData)
         return EfficientBERT(
             batch_size=config.text_batch_size if text else config.batch_size,
@@ -133,7 +131,7 @@ class Supernets:
 
 
 def check_supernet(directory: Path, config: EncoderConfig) -> None:
-    """Raises a `UserError` if a model directory is not the supernet of a search."""
+    """Raises a `UserError` if a model directory is not the search's supernet."""
     received = dataclasses.asdict(plan_model(directory).config)
     differ = [name for name, value in dataclasses.asdict(config).items() if received[name] != value]
     if differ:

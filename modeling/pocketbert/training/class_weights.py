@@ -1,4 +1,4 @@
-"""Class weights in the loss, for data sets with rare classes."""
+"""Class weights in the loss, for data with rare classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NONE, BALANCED = "none", "balanced"
 def parse_class_weights(text: str) -> dict[str, float | None]:
     """Parses `label=weight,…`; returns {} for `none` and `balanced`.
 
-    For several heads, a part is `head:label=weight`, or `head=balanced`, which has None as its weight.
+    For several heads, a part is `head:label=weight`, or `head=balanced` with None as its weight.
 
     Quote a label that contains a comma together with its weight: `"yes, really=2",no=1`.
 
@@ -49,19 +49,18 @@ def parse_class_weights(text: str) -> dict[str, float | None]:
 
 
 def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray | None:
-    """Computes the loss weight of each class.
+    """Computes each class's loss weight.
 
-    The loss is the weighted sum of the losses divided by their number, not by the sum of the weights, as in Keras: by
-    the number of examples, of words for tags, of windows for questions, and of all labels of all examples for several
-    labels.
+    The loss is the weighted sum divided by the number of losses, not by the sum of weights, as in Keras. That number
+    counts examples, words for tags, windows for questions, and every label in every example for several labels.
 
     Args:
-      text: `none`; `balanced`; or `label=weight,…`, where missing labels have weight 1. `balanced` is N / (C · n) for
-        a class with n of N examples, words or questions, where C classes occur, as in scikit-learn's
-        `compute_class_weight`. Of several labels, each has the weight (N - n) / n where it is given and 1 where it is
-        not, as PyTorch's `BCEWithLogitsLoss` suggests for its `pos_weight`; labels that all or no examples have keep 1.
+      text: `none`; `balanced`; or `label=weight,…`, where missing labels have weight 1. `balanced` is N / (C · n) for a
+        class with n of N examples, words or questions, where C classes occur, as in scikit-learn's
+        `compute_class_weight`. For several labels, each has the weight (N - n) / n where it is given and 1 where not,
+        as PyTorch's `BCEWithLogitsLoss` suggests for its `pos_weight`; labels in all or no examples keep 1.
       task: the task.
-      labels: training labels as `Task.class_targets` gives them, `[N]`, or `[N, classes]` for several labels.
+      labels: training labels from `Task.class_targets`, `[N]`, or `[N, classes]` for several labels.
 
     Returns:
       float32 `[classes]`, or None for `none`.
@@ -85,16 +84,16 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
 
 
 def class_weights_by_head(text: str, task: TaskConfig, data: Any) -> dict[str, np.ndarray] | None:
-    """Computes the loss weight of each class of several heads; see `class_weights`.
+    """Computes each class's loss weight for several heads; see `class_weights`.
 
     Args:
       text: `none`; `balanced` for all heads with classes; or `head=balanced` and `head:label=weight`, separated by
         commas. Missing heads and labels have weight 1.
-      task: the task of the heads.
+      task: the task with the heads.
       data: training examples, `SharedTexts`.
 
     Returns:
-      By head, float32 `[classes]`; heads that the text does not name are left out. None for `none`.
+      By head, float32 `[classes]`, without heads missing in the text. None for `none`.
 
     Raises:
       UserError: no head has classes, or a head or a label is unknown.
@@ -117,7 +116,7 @@ def class_weights_by_head(text: str, task: TaskConfig, data: Any) -> dict[str, n
 
 
 def _by_head(text: str, heads: Sequence[str]) -> Mapping[str, str | dict[str, float | None]]:
-    """By head, `balanced`, or a weight for each label."""
+    """By head, `balanced` or label weights."""
     if text == BALANCED:
         return dict.fromkeys(heads, BALANCED)
     chosen: dict[str, str | dict[str, float | None]] = {}

@@ -1,8 +1,8 @@
-"""A contrastive start for few examples: texts with one label move together before training fits the head.
+"""A contrastive start for few examples: moves texts with the same label together before training fits the head.
 
-The loss is SetFit's (Tunstall et al. 2022, section 3.1, https://arxiv.org/abs/2209.11055): it moves the cosine of two
-texts to 1 if their labels are equal, and to 0 otherwise. Departures: all pairs of a batch count instead of a sample,
-so that a step on 32 texts trains on 496 pairs, and there is no dropout.
+The loss is SetFit's (Tunstall et al. 2022, section 3.1, https://arxiv.org/abs/2209.11055): it moves the cosine between
+two texts to 1 if their labels are equal, and to 0 otherwise. Departures: all pairs in a batch count instead of a
+sample, so a step on 32 texts trains on 496 pairs, and there is no dropout.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ _MOST_PER_BATCH, _RATE, _CLIP_NORM = 32, 1e-4, 1.0
 
 
 def contrastive_loss(vectors: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Mean squared distance of cosines from 1 for pairs with one label and from 0 for others.
+    """Mean squared distance between cosines and 1 for pairs with equal labels, or 0 for others: float32 scalar.
 
-    Both kinds of pairs weigh the same. A batch without one of them has only the other's loss.
+    Both kinds of pairs weigh the same. A batch with one kind has only its loss.
 
     Args:
       vectors: float `[B, H]`.
       labels: int `[B]`.
-
-    Returns:
-      float32 scalar.
     """
     units = tf.linalg.l2_normalize(tf.cast(vectors, tf.float32), axis=-1)
     cosines = tf.matmul(units, units, transpose_b=True)
@@ -66,22 +63,22 @@ def train_contrastively(
     frozen: Iterable[str] = (),
     rate_factors: Mapping[str, float] = {},
 ) -> None:
-    """Trains the encoder of a classifier on the pairs of its examples.
+    """Trains a classifier's encoder on pairs of its examples.
 
     Args:
       model: the model; its encoder changes.
-      pooling: vector of a text that the head reads.
-      encoded: examples with a label each.
+      pooling: how the head reads a text's vector.
+      encoded: examples with one label each.
       steps: number of updates.
       most_per_batch: most examples in a batch; at most 32 are used.
-      seed: seed of the order of the examples.
-      frozen: paths of weights that stay as they are.
-      rate_factors: factors of the learning rate, by a weight's name in a model directory; 1 for the others.
+      seed: seed for the example order.
+      frozen: paths of weights to leave as they are.
+      rate_factors: learning rate factors by weight name in a model directory; 1 for the others.
 
     Raises:
       TrainingFailed: the loss is infinite or NaN.
     """
-    # The mean of the tokens does not pass the pooler.
+    # The mean over tokens does not pass the pooler.
     constant = {*frozen} | {path for path in model.weights_by_path() if pooling == "mean" and ".pooler." in path}
     weights = {
         path: weight
@@ -119,7 +116,7 @@ def train_contrastively(
 
 
 def _batches(encoded: EncodedExamples, most: int, seed: int) -> Iterator[Any]:
-    """Batches of about equal size without end: a rest of one text would have no pair."""
+    """Yields batches of about equal size without end: one left-over text would have no pair."""
     size = max(2, -(-len(encoded) // -(-len(encoded) // most)))
     for epoch in itertools.count():
         plan = plan_batches(np.asarray(encoded.lengths), batch_size=size, seed=seed, epoch=epoch)

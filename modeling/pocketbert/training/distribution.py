@@ -1,4 +1,4 @@
-"""Devices and precision of a run: one device, all devices of a machine, several machines, or a TPU (ADR 7)."""
+"""A run's devices and precision: one device, all devices in a machine, several machines, or a TPU (ADR 7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pocketbert.errors import UserError
 
 
 class Distribution:
-    """Replicas of a run. Each computes an equal part of every batch, and all have the same weights.
+    """A run's replicas. Each computes an equal part of every batch, and all have the same weights.
 
     Make models and optimizers inside `scope`.
     """
@@ -28,15 +28,15 @@ class Distribution:
         self._processes = processes
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Context in which new variables get one copy per replica."""
+        """Opens a context in which new variables get one copy per replica."""
         return self.strategy.scope()
 
     def batches(self, rows: Sequence[np.ndarray], make: Callable[[list[np.ndarray]], tf.data.Dataset]) -> Any:
-        """Batches for the replicas of this process, one element per step.
+        """Makes batches for this process' replicas, one element per step.
 
         Args:
-          rows: indices of the examples of each step, a multiple of the number of replicas.
-          make: makes a dataset with one batch per array of indices.
+          rows: example indices for each step, a multiple of the number of replicas.
+          make: makes a dataset with one batch per index array.
         """
 
         def pieces(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -71,17 +71,17 @@ class Distribution:
         self.as_chief_says(True)
 
     def leave(self) -> None:
-        """Waits at the end of a run; unlike in `wait`, a process that has already ended is not an error."""
+        """Waits at the end; unlike in `wait`, a process that has already ended is not an error."""
         with contextlib.suppress(tf.errors.UnavailableError):
             self.wait()
 
 
 def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribution:
-    """Opens the replicas of a run.
+    """Opens a run's replicas.
 
     Args:
       strategy: `one`, `mirrored`, `multi-worker` or `tpu`; see `RunConfig`.
-      tpu: name or address of the TPU, for `tpu`.
+      tpu: TPU name or address, for `tpu`.
 
     Raises:
       UserError: the devices or workers are not available.
@@ -96,7 +96,7 @@ def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribu
     return Distribution(tf.distribute.get_strategy())
 
 
-# TensorFlow confuses collective operations of two strategies, because both count from the same number.
+# TensorFlow confuses collective operations in two strategies, because both count from the same number.
 @functools.cache
 def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(list(devices))
@@ -105,7 +105,7 @@ def _mirrored(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
 # A process can join a cluster only once.
 @functools.cache
 def _multi_worker() -> Distribution:
-    """Joins the cluster that `TF_CONFIG` describes."""
+    """Joins the cluster in `TF_CONFIG`."""
     received = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(received)
@@ -143,7 +143,7 @@ def _tpu(name: str | None) -> Distribution:
 
 @contextlib.contextmanager
 def precision_policy(precision: str) -> Iterator[None]:
-    """Context in which new models compute in `float32`, `bfloat16` or `float16`; their weights are always float32."""
+    """Opens a context in which new models compute in `float32`, `bfloat16` or `float16`; their weights are float32."""
     previous = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy(precision if precision == "float32" else f"mixed_{precision}")
     try:

@@ -1,4 +1,4 @@
-"""Fine-tuning: `finetune`, several seeds, and grids of hyper-parameters."""
+"""Fine-tuning: `finetune`, several seeds, and hyper-parameter grids."""
 
 from __future__ import annotations
 
@@ -58,17 +58,16 @@ def finetune(
     bit-identical weights. For a finished run, it returns the result.
 
     Args:
-      model: a model in memory or a model directory. Its head stays if it has the kind and the labels of `data.task`,
-        unless `config.new_head`; else a new head replaces it. Layers with `trainable = False` in memory keep their
-        weights.
+      model: a model in memory or a model directory. Its head stays if it has the kind and labels in `data.task`, unless
+        `config.new_head`; else a new head replaces it. Layers with `trainable = False` in memory keep their weights.
       data: the task and its labelled examples.
-      output: folder of the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
+      output: folder for the run: `model/`, `metrics.jsonl`, `result.json`, `report.html`, `tensorboard/`.
       config: training options.
-      run: options of the run.
-      kfold: number of folds for cross-validation, for data without a dev split of its own. Each example is predicted by
-        a model that was trained on other folds; `output` receives these predictions as `predictions.jsonl`, and a model
-        that was trained on all examples. The result is a `CrossValidatedResult`.
-      callbacks: objects of `tf_keras.callbacks.Callback`, such as `TensorBoard` or `EarlyStopping`.
+      run: run options.
+      kfold: number of folds for cross-validation, for data without a dev split. A model trained on other folds predicts
+        each example; `output` receives these predictions as `predictions.jsonl`, and a model trained on all examples.
+        The result is a `CrossValidatedResult`.
+      callbacks: `tf_keras.callbacks.Callback` objects, such as `TensorBoard` or `EarlyStopping`.
 
     Returns:
       The best checkpoint and its metrics.
@@ -117,7 +116,7 @@ def plan_finetuning(
     run: RunConfig,
     frozen: FrozenWeights = FrozenWeights(),  # noqa: B008
 ) -> FinetuningPlan:
-    """Checks the input of a fine-tuning, without writing files or making weights."""
+    """Checks input for a fine-tuning, without writing files or making weights."""
     checked = _checked(_in_form(with_own_embedding(data, directory), config))
     data = checked.given
     start = _start(directory)
@@ -191,13 +190,11 @@ def finetune_grid(
     choose: Choose = "median",
     workers: Workers | None = None,
 ) -> dict[str, Any]:
-    """Runs `finetune` once for every point of a grid and every seed; see also `pocketbert.training.grids.run.run_grid`.
+    """Runs `finetune` once for every grid point and seed; returns the result of
+    `pocketbert.training.grids.run.run_grid`.
 
-    The grid has values for fields of `FinetuneConfig`, or for precision, evaluation_steps and patience of `RunConfig`;
-    `config` has those of the other fields. The seed of `run` is replaced.
-
-    Returns:
-      The result of `run_grid`.
+    The grid has values for `FinetuneConfig` fields, or for precision, evaluation_steps and patience in `RunConfig`;
+    other fields come from `config`. Each seed replaces the one in `run`.
     """
     frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):
@@ -242,11 +239,7 @@ def _finetune_point(
 
 
 def _in_form(data: TaskData, config: FinetuneConfig) -> TaskData:
-    """The data with a task that reads pairs as the options say.
-
-    Raises:
-      UserError: there are no pairs with one answer each.
-    """
+    """Makes the task read pairs as the options say; raises a `UserError` without pairs with one answer each."""
     if config.pairs in (None, "joint"):
         return data
     if data.task.rules.head != "sentence" or not data.train.has_pairs:
@@ -260,7 +253,7 @@ def _in_form(data: TaskData, config: FinetuneConfig) -> TaskData:
 
 
 def _comparison_problem(plan: FinetuningPlan) -> str:
-    """Why the forms of pairs cannot be compared; otherwise empty."""
+    """Returns why the forms of pairs cannot be compared; empty if they can."""
     names = {path: spec.name for path, spec in tensor_specs(plan.start.config, plan.tasks).items()}
     heads = {path: name for path, name in names.items() if path.startswith("heads.")}
     option = argument("pairs", "auto")
@@ -298,11 +291,7 @@ def _resolved(
     *,
     continues: bool,
 ) -> FinetuneConfig:
-    """The options with the defaults for the model and the data.
-
-    Raises:
-      UserError: contrastive steps that the run cannot make.
-    """
+    """Resolves defaults for the model and the data; raises a `UserError` for impossible contrastive steps."""
     train: Any = data.train
     model = start.config
     if config.pairs is None:
@@ -365,7 +354,7 @@ def _check_configs(configs: Iterable[FinetuneConfig], data: TaskData, model: Enc
 
 
 def _check_scores(data: TaskData) -> None:
-    """Raises a `UserError` for scores that a head with a sigmoid cannot give."""
+    """Raises a `UserError` for scores out of a sigmoid's range."""
     if data.task.activation != "sigmoid":
         return
     scores = np.concatenate([np.asarray(part.answers) for part in (data.train, data.dev)])
@@ -378,7 +367,7 @@ def _check_scores(data: TaskData) -> None:
 
 
 def _checked(data: TaskData) -> TaskRunData:
-    """The data after all checks that need no model."""
+    """Checks the data as far as possible without a model."""
     if data.task.kind not in supervised_kinds():
         raise UserError(f"fine-tuning: the task must be {listed(supervised_kinds())}; received {data.task.kind}")
     checked = TaskRunData(data)

@@ -1,4 +1,4 @@
-"""Cross-validation in fine-tuning: folds give the score, and one model is trained on all examples."""
+"""Cross-validation in fine-tuning: folds give the score, and one model trains on all examples."""
 
 from __future__ import annotations
 
@@ -88,17 +88,17 @@ def finetune_in_folds(
 ) -> CrossValidatedResult:
     """Trains and scores a model for each fold, and trains one model on all examples; see `finetune`.
 
-    The model of a fold is trained on the other folds. Its own dev split, a part of them, selects its checkpoint. The
-    last model takes as many steps as the folds' best checkpoints have, as a median, rounded down.
+    Each fold's model trains on the other folds. A part of them, its dev split, selects its checkpoint. The last model
+    takes the median steps of the folds' best checkpoints, rounded down.
 
     Args:
-      make_plan: checks the input of a fine-tuning of the model in `directory`, and returns its plan.
+      make_plan: checks input for a fine-tuning of the model in `directory`, and returns its plan.
       directory: the model.
       data: all examples; see `check_foldable`.
       output: see `finetune`.
       kfold: number of folds.
       config: training options.
-      run: options of the run.
+      run: run options.
 
     Raises:
       UserError: bad input, options that contradict folds, or `output` contains a run with other options.
@@ -127,37 +127,29 @@ class UnscoredData(TaskRunData):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnscoredPlan(FinetuningPlan):
-    """A fine-tuning on all examples, which keeps its last weights.
+    """A fine-tuning on all examples that keeps its last weights.
 
     Attributes:
-      decided: the task with thresholds of the answers, which the folds chose; None for the default.
+      decided: the task with answer thresholds chosen by the folds; None for the default.
     """
 
     decided: TaskConfig | None = None
 
     def make_model(self, run: PlannedRun) -> Model:
-        """The model of a fine-tuning, with the thresholds."""
+        """See `FinetuningPlan`; adds the thresholds."""
         model = super().make_model(run)
         if self.decided is not None:
             model.tasks = tuple(with_decisions_of(task, self.decided) for task in model.tasks)
         return model
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
-        """No metrics; the head, as in a fine-tuning."""
+        """Returns no metrics, but the head, as in a fine-tuning."""
         head = {name: run.start[name] for name in ("pooling", "reason") if name in run.start}
         return {"metrics": {}, "head": {**head, "temperature": run.state.temperature}}
 
 
 class _CrossValidation:
-    """A cross-validation with checked input.
-
-    Args:
-      make_plan: see `finetune_in_folds`.
-      data: all examples, as the user gave them.
-      kfold: number of folds.
-      config: options of the user.
-      plan: plan of the model for all examples, with the defaults for their number.
-    """
+    """A cross-validation with checked input; `plan` is for the model on all examples."""
 
     def __init__(
         self,
@@ -176,7 +168,7 @@ class _CrossValidation:
             learning_rate=plan.options["learning_rate"],
             contrastive_steps=plan.objective.contrastive_steps,
         )
-        # The digest of the dev split stands for the examples of a score; here, they are those of `train`.
+        # The dev split's digest identifies scored examples; here, they are those in `train`.
         self.recorded = {
             **plan.recorded(),
             "dev_sha256": None,
@@ -185,7 +177,7 @@ class _CrossValidation:
         }
 
     def run(self, folder: Path) -> dict[str, Any]:
-        """Runs or resumes; returns the fields of `CrossValidatedResult` but for the folder."""
+        """Runs or resumes; returns the `CrossValidatedResult` fields except the folder."""
         new = not (folder / OPTIONS_FILE).exists()
         begin_run(folder, self.recorded)
         root = folder / FOLDS_FOLDER
@@ -202,7 +194,7 @@ class _CrossValidation:
         return self._result(folder, of_folds, results, self._train_on_all(folder, results, of_folds.decisions))
 
     def _outputs(self, root: Path, number: int) -> Outputs:
-        """Trains the model of a fold, unless its outputs are there; returns these."""
+        """Trains a fold's model, unless its outputs exist; returns these."""
         from safetensors.numpy import load_file
 
         from pocketbert._keras import tf_keras
@@ -223,7 +215,7 @@ class _CrossValidation:
             task, final = supervised_task(fold_plan.tasks[0]), _final(splits).dev
             rows = task.rows(final, fold_plan.tokenizer, self._config.max_length, **fold_plan.windows)
             write_tensors(path, check_finite_answers(model.forward(rows.encoded)), {})
-        # Nothing reads the model any more, and the page has the score of the fold's own dev split.
+        # Nothing reads the model any more, and the page has the score on the fold's own dev split.
         shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
         (folder / REPORT_FILE).unlink(missing_ok=True)
         outputs: Outputs = load_file(path)
@@ -297,7 +289,7 @@ class _CrossValidation:
         }
 
     def _notes(self, folder: Path) -> list[str]:
-        """A warning if the dev loss fell to the end in most folds."""
+        """Warns if the dev loss fell to the end in most folds."""
         notes = [falling_notes(folder / FOLDS_FOLDER / _name(number), "") for number in range(1, len(self._folds) + 1)]
         falling = sum(map(bool, notes))
         if 2 * falling <= len(notes):

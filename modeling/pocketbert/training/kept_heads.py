@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 
 
 def head_arrays(directory: ModelDirectory, tasks: Sequence[TaskConfig]) -> dict[str, np.ndarray]:
-    """Returns weights for heads with the tasks' kinds and labels.
+    """Returns weights for heads with the tasks' kinds and labels: path in the new model -> array.
 
     Labels are compared by name, without case. If their order differs, the weights take the task's order. If several
     heads have these labels, the task's name decides.
-
-    Returns:
-      Path in the new model -> array.
     """
     arrays = {}
     for name, task in zip(head_names(tasks), tasks, strict=True):
@@ -69,11 +66,7 @@ def source_of(held: Sequence[TaskConfig], task: TaskConfig) -> TaskConfig | None
 
 
 def continued_task(directory: DirectoryDescription, task: TaskConfig) -> TaskConfig | None:
-    """Returns `task` with pooling and activation from the head that continues.
-
-    Returns:
-      None for a new head, or for an untrained one.
-    """
+    """Returns `task` with pooling and activation from the head that continues; None for a new or an untrained head."""
     source = source_of(directory.tasks, task)
     if source is None:
         return None

@@ -145,16 +145,13 @@ class NamedOptimizer(tf_keras.optimizers.Optimizer):
         skip_gradients_aggregation: bool = False,
         **options: Any,
     ) -> tf.Variable:
-        """Takes one step: sums gradients over replicas, clips them and updates the weights.
+        """Takes one step: sums gradients over replicas, clips them and updates the weights; returns the step counter.
 
         Args:
           grads_and_vars: pairs of gradient and weight; weights without a gradient (None) do not change.
           name: name scope for the operations.
           skip_gradients_aggregation: whether the gradients are already summed over replicas.
           **options: see Keras.
-
-        Returns:
-          The step counter.
         """
         aggregated = options.pop("experimental_aggregate_gradients", True) and not skip_gradients_aggregation
         if aggregated:

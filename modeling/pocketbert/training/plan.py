@@ -196,11 +196,7 @@ class Plan:
         return TrainingModel(model, self.objective, stage, adapters=adapters)
 
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
-        """Prepares a new run, or one that `resumes`, for its next step.
-
-        Returns:
-          Result fields known before training.
-        """
+        """Prepares a new run, or one that `resumes`, for its next step; returns result fields known before training."""
         del run, resumes
         return {}
 

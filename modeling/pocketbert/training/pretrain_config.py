@@ -1,4 +1,4 @@
-"""Options of pretraining. The fields become flags and docs. Nothing here imports TensorFlow."""
+"""Options for pretraining. Fields become flags and docs. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pocketbert.notation import argument
 from pocketbert.options import option_problems
 from pocketbert.training.stage import part_problems
 
-# Values of the options that are None. Those of masked LM alone are the ones of transformers' run_mlm.py, with BERT's
-# optimizer and a larger batch.
+# Defaults for options that are None. For masked LM alone, they are from transformers' run_mlm.py, with BERT's optimizer
+# and a larger batch.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "mlm-nsp": {"batch_size": 4096, "optimizer": "lamb", "bias_correction": False, "learning_rate": 1.5e-3},
     "mlm": {
@@ -32,26 +32,25 @@ _SHORTEST = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
-    """Options of pretraining.
+    """Options for pretraining.
 
-    The defaults of `objective="mlm-nsp"` are those of MobileBERT's teacher (Sun et al. 2020, section 4.2); values that
-    the paper does not give come from the authors' code, google-research/mobilebert. `objective="mlm"` has its own.
+    The defaults for `objective="mlm-nsp"` are those for MobileBERT's teacher (Sun et al. 2020, section 4.2); values
+    missing in the paper come from the authors' code, google-research/mobilebert. `objective="mlm"` has its own.
 
     Attributes:
-      objective: `mlm-nsp`: masked LM and next-sentence prediction, on examples of pretrain-data. `mlm`: masked LM
+      objective: `mlm-nsp`: masked LM and next-sentence prediction, on examples from pretrain-data. `mlm`: masked LM
         alone, on plain text, for every model with a tokenizer.
       steps: number of updates (default: 500,000 as in the paper; for mlm, 3 epochs).
       epochs: passes over the data, instead of --steps.
-      batch_size: examples per update, over all replicas (default: 4096 as in the paper, BERT has 256 for 1,000,000
-        steps; for mlm 32).
-      micro_batches: number of parts per batch, to save memory; the update is the same.
+      batch_size: examples per update, over all replicas (default: 4096 as in the paper, BERT has 256; for mlm 32).
+      micro_batches: parts per batch, to save memory; the update is the same.
       optimizer: lamb (paper) or adamw (BERT) (default: lamb; for mlm adamw).
-      bias_correction: correct the bias of the moments, as in the papers of LAMB and Adam; the authors' code and BERT's
-        code do not (default: no; for mlm yes).
-      learning_rate: peak learning rate. The paper gives none; the authors' code uses 1.5e-3 with LAMB for batches of
-        2048. BERT uses 1e-4 with AdamW for batches of 256 (default: 1.5e-3; for mlm 5e-5).
+      bias_correction: correct the moments' bias, as in the LAMB and Adam papers; the authors' code and BERT's code do
+        not (default: no; for mlm yes).
+      learning_rate: peak learning rate. The paper gives none; the authors' code uses 1.5e-3 with LAMB for batch size
+        2048. BERT uses 1e-4 with AdamW for batch size 256 (default: 1.5e-3; for mlm 5e-5).
       schedule: schedule after the warm-up: `linear` decay to 0 (authors' code), `cosine` or `constant`.
-      warmup_steps: number of warm-up steps (authors' code: 10,000), at most a tenth of all steps.
+      warmup_steps: warm-up steps (authors' code: 10,000), at most a tenth of all steps.
       weight_decay: decoupled weight decay, except for biases and norms (authors' code: 0.01).
       clip_norm: maximum global gradient norm (authors' code: 1.0); 0 for no clipping.
       max_length: for mlm: maximum sequence length with special tokens; texts are packed into inputs (default: 128).
@@ -99,7 +98,7 @@ class PretrainConfig:
         raise_if_any(problems, "pretraining options")
 
     def resolved(self) -> PretrainConfig:
-        """The options with the defaults of the objective; `steps` or `epochs` is the duration."""
+        """Returns the options with the objective's defaults; `steps` or `epochs` is the duration."""
         values = {name: value for name, value in _DEFAULTS[self.objective].items() if getattr(self, name) is None}
         if self.objective == "mlm-nsp":
             values["steps"] = _STEPS if self.steps is None else self.steps
@@ -108,11 +107,11 @@ class PretrainConfig:
         return dataclasses.replace(self, **values)
 
     def recorded(self) -> dict[str, Any]:
-        """Options that affect the result, as JSON values; the record has the objective under its own name."""
+        """Returns options that affect the result, as JSON values; the record has the objective under its own name."""
         values = dataclasses.asdict(self.resolved())
         del values["objective"]
         if self.objective == "mlm-nsp":
-            # Records of pretraining with two objectives do not have them.
+            # Records with two objectives do not have them.
             for name in _TEXT_OPTIONS:
                 del values[name]
         return {f"option_{name}": value for name, value in values.items()}

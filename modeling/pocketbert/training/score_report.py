@@ -1,4 +1,4 @@
-"""A self-contained HTML page with the outcome of a model, or of a model and its bundle, on the same examples."""
+"""Renders an HTML page with the outcome for a model, or for a model and its bundle, on the same examples."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pocketbert.report.outcome import data_name, metric_name, points, view
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.scores import Scores
 
-# A phone shows so many columns.
+# Columns that fit on a phone.
 _MOST_COLUMNS = 12
 _MOST_CONFUSIONS = 20
-# Start of the note in place of the texts.
+# Start of the note that replaces the texts.
 _HIDDEN = '<p class="note">This page shows no texts, because of '
 # Texts on the page are escaped, so they cannot end this part.
 _TEXTS = re.compile("<!-- texts -->.*<!-- end of texts -->", re.DOTALL)
@@ -33,14 +33,14 @@ def page(
     mistakes: Sequence[Mistake] | None = (),
     tiles: Sequence[tuple[str, str, str]] = (),
 ) -> str:
-    """Renders the scores as a self-contained HTML page, the outcome of the last model first.
+    """Renders the scores as a self-contained HTML page, the last model's outcome first.
 
     Args:
       models: name → scores, all on the same examples: a model, or a model and its bundle.
       examples: number of examples.
-      source: origin of the examples.
-      data: origin of the training examples, for the title; empty for `source`.
-      mistakes: wrong answers of the last model; None if they are private.
+      source: where the examples come from.
+      data: where the training examples come from, for the title; empty for `source`.
+      mistakes: the last model's wrong answers; None if they are private.
       tiles: further figures: (figure, name, detail).
     """
     name, scores = [*models.items()][-1]
@@ -64,7 +64,7 @@ def page(
         rows=_rows(models, scores),
         changes=several,
         classes=_by_class(by_label, models),
-        # Name of a head → rows; an empty name for one head.
+        # Head name → rows; an empty name for one head.
         thresholds={
             head: [[label, f"{value:.4f}"] for label, value in of_head["thresholds"].items()]
             for head, of_head in by_head.items()
@@ -78,7 +78,7 @@ def page(
             for head, of_head in by_head.items()
             if "coverage" in of_head
         },
-        # Label → count and strength of the colour, 0 to 0.4, of each prediction.
+        # Label → count and colour strength, 0 to 0.4, for each prediction.
         matrix=[
             (label, [(count, 0.4 * count / max(1, sum(row))) for count in row])
             for label, row in zip(by_label, counts, strict=bool(counts))
@@ -94,7 +94,7 @@ def page(
 
 
 def show_or_hide_texts(path: Path, *, show: bool) -> None:
-    """Removes the texts from the page of a run that finished earlier, or says in a line that it has none."""
+    """Removes texts from an earlier run's page, or logs that it has none."""
     if not path.is_file():
         return
     content = path.read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def _hidden() -> str:
 
 
 def _rows(models: Mapping[str, Scores], scores: Scores) -> list[list[str]]:
-    """One row per metric: the values of each model, the difference of the last two in points, and the baseline."""
+    """One row per metric: each model's value, the last two's difference in points, and the baseline."""
     columns = [dict(model.metrics) for model in models.values()]
     names = list(scores.metrics)
     if scores.classes and "macro_f1" in scores.classes and "macro_f1" not in names:
@@ -132,7 +132,7 @@ def _rows(models: Mapping[str, Scores], scores: Scores) -> list[list[str]]:
 
 
 def _by_class(by_label: Mapping[str, Any], models: Mapping[str, Scores]) -> list[list[str]]:
-    """The cells of the table of classes; with several models also the change of F1."""
+    """Cells for the class table; with several models also the change in F1."""
     first = next(iter(models.values())).classes or {"by_label": {}}
     rows = []
     for label, values in by_label.items():

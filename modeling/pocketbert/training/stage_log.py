@@ -137,10 +137,7 @@ class LossWatch:
         self._unseen.append(losses)
 
     def look(self) -> list[list[float]]:
-        """Checks the losses added since the last call.
-
-        Returns:
-          All rows since the last `clear`.
+        """Checks the losses added since the last call; returns all rows since the last `clear`.
 
         Raises:
           TrainingFailed: a loss is not finite; the message names the first such step.

@@ -106,12 +106,9 @@ class Trained(Protocol):
 
 
 def training_variables(model: Trained, optimizer: NamedOptimizer) -> dict[str, tf.Variable]:
-    """Returns all variables for a step, to store in checkpoints: weights, moments and random states for dropout.
+    """Returns all variables for a step, name → variable: weights, moments and dropout states. Checkpoints store them.
 
-    The optimizer must be built.
-
-    Returns:
-      Name → variable. Except for dropout states, names do not depend on the construction order.
+    The optimizer must be built. Except for dropout states, names do not depend on the construction order.
     """
     return {
         **{f"weights/{name}": variable for name, variable in model.named_variables().items()},
@@ -139,11 +136,7 @@ def _digest(position: str, arrays: Iterable[tuple[str, np.ndarray]]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, TrainState]]:
-    """Opens a checkpoint and verifies its digest; yields arrays and position.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Opens a checkpoint and verifies its digest; yields arrays and position; raises a `UserError` if it is damaged."""
     try:
         with safe_open(path, framework="numpy") as stored:
             metadata = stored.metadata()
@@ -185,10 +178,7 @@ def read_arrays(path: Path, prefix: str) -> dict[str, np.ndarray]:
 
 
 def read_checkpoint(path: Path, variables: Mapping[str, tf.Variable]) -> TrainState | None:
-    """Restores all variables from a checkpoint.
-
-    Returns:
-      The position, or None if the file does not exist.
+    """Restores all variables from a checkpoint; returns its position, or None if the file does not exist.
 
     Raises:
       UserError: the file is damaged, or contains other variables.

@@ -133,9 +133,8 @@ class Trainer:
         return {"skipped_steps": skipped_steps(self.folder)} if has_log else {}
 
     def load_kept(self) -> None:
-        """Loads the kept weights.
-
-        The last step is not always the best one, and a resumed run that had finished training has initial weights.
+        """Loads the kept weights, since the last step is not always the best, and a resumed, finished run has initial
+        weights.
         """
         load_kept(self.folder, self.model, self.adapters, self.state.kept)
 
@@ -352,11 +351,7 @@ class Trainer:
 def run_plan(
     plan: Plan, output: str | os.PathLike[str], callbacks: Sequence[Callback] = ()
 ) -> tuple[Path, dict[str, Any]]:
-    """Starts or resumes a planned run.
-
-    Returns:
-      The folder and the result.
-    """
+    """Starts or resumes a planned run; returns the folder and the result."""
     run, recorded = plan.run, plan.recorded()
     distribution = open_distribution(run.distribution, run.tpu)
 
@@ -381,13 +376,11 @@ def train_seeds(
     run: RunConfig = RunConfig(),  # noqa: B008
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Runs `finetune`, `distill` or `pretrain` once per seed, in subfolders `seed-N` of `output`.
+    """Runs `finetune`, `distill` or `pretrain` once per seed, in subfolders `seed-N`; returns the result of
+    `run_seeds`.
 
     Also writes the returned values to `result.json` in `output`. The other arguments are those for `train`; each seed
     replaces the one in `run`.
-
-    Returns:
-      See `pocketbert.training.run_folder.run_seeds`.
     """
 
     def run_one(seed: int, folder: Path) -> TrainResult:

@@ -1,4 +1,4 @@
-"""Groups of weights by pattern, for `RunConfig.freeze`, `layer_decay` and `rate_factors`. No TensorFlow here."""
+"""Weight groups by pattern, for `RunConfig.freeze`, `layer_decay` and `rate_factors`. No TensorFlow here."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, did_you_mean
 
 _LAYERS = re.compile(r"layers:([0-9]+)(?:-([0-9]+))?")
-# Keyword → prefix of the paths of its weights.
+# Keyword → path prefix for its weights.
 _PARTS = {"embeddings": "encoder.embeddings.", "pooler": "encoder.pooler.", "head": "heads."}
 _RULE = "embeddings, pooler, head, layers:FIRST-LAST (from 1), or a weight's name with a dot or *"
 
 
 def pattern_problems(option: str, patterns: Iterable[str]) -> list[str]:
-    """Patterns with another form."""
+    """Reports patterns with another form."""
     return [
         f"{option} must be {_RULE}; received {pattern!r}{did_you_mean(pattern, [*_PARTS])}"
         for pattern in patterns
@@ -27,7 +27,7 @@ def pattern_problems(option: str, patterns: Iterable[str]) -> list[str]:
 
 
 def parse_rate_factors(texts: Iterable[str]) -> dict[str, float]:
-    """Pattern → factor, from texts such as `embeddings=0.1`.
+    """Parses texts such as `embeddings=0.1` to pattern → factor.
 
     Raises:
       UserError: a text has another form.
@@ -49,16 +49,16 @@ def parse_rate_factors(texts: Iterable[str]) -> dict[str, float]:
 
 
 def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequence[TaskConfig]) -> list[str]:
-    """Paths of the weights that a pattern means.
+    """Returns paths for the weights that match a pattern.
 
     Args:
       option: the option, for messages.
       pattern: a pattern without `pattern_problems`.
-      config: architecture of the model.
-      tasks: tasks of its heads.
+      config: the model's architecture.
+      tasks: its heads' tasks.
 
     Raises:
-      UserError: it means no weight of this model; names the weights that there are.
+      UserError: it matches no weight in this model; names the existing weights.
     """
     names = stored_names(config, tasks)
     if pattern in _PARTS:
@@ -81,18 +81,18 @@ def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequ
 def rate_factors_by_name(
     layer_decay: float | None, factors: Mapping[str, float], config: EncoderConfig, tasks: Sequence[TaskConfig]
 ) -> dict[str, float]:
-    """Factors of the learning rate by a weight's name in a model directory; weights with a factor of 1 are left out.
+    """Returns learning rate factors by weight name in a model directory; omits factors of 1.
 
     Args:
-      layer_decay: d: layer l of L, counted from 1, has the factor d^(L − l), embeddings have d^(L + 1), and pooler and
-        head 1. After ELECTRA (Clark et al. 2020, appendix B, https://arxiv.org/abs/2003.10555), whose code has
-        d^(L + 2 − l) and d^(L + 2).
-      factors: pattern → factor instead; of several patterns for one weight, the last counts.
-      config: architecture of the model.
-      tasks: tasks of its heads.
+      layer_decay: d: layer l of L, counted from 1, has the factor d^(L − l), embeddings have d^(L + 1), pooler and head
+        1. After ELECTRA (Clark et al. 2020, appendix B, https://arxiv.org/abs/2003.10555); its code has d^(L + 2 − l),
+        d^(L + 2).
+      factors: pattern → factor instead; if several patterns match a weight, the last counts.
+      config: the model's architecture.
+      tasks: its heads' tasks.
 
     Raises:
-      UserError: a pattern means no weight.
+      UserError: a pattern matches no weight.
     """
     names, by_path = stored_names(config, tasks), dict[str, float]()
     if layer_decay is not None:
@@ -107,10 +107,9 @@ def rate_factors_by_name(
 
 
 def stored_names(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, tuple[str, ...]]:
-    """Path of each weight → its names in model directories.
+    """Weight path → its names in model directories.
 
-    A new sentence head has two: a fit decides at the start of the run whether it reads the mean of the tokens, and then
-    its linear map has another name.
+    A new sentence head has two: if a fit decides that it reads the mean over tokens, its linear map has another name.
     """
     names: dict[str, tuple[str, ...]] = {path: (spec.name,) for path, spec in tensor_specs(config, tasks).items()}
     on_mean = [dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task for task in tasks]
@@ -121,11 +120,11 @@ def stored_names(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
 
 
 def _layer_number(path: str) -> int:
-    """The number of a weight's layer, from 1; 0 outside the layers."""
+    """A weight's layer number, from 1; 0 outside the layers."""
     number = re.match(r"encoder\.layers\.([0-9]+)\.", path)
     return int(number[1]) + 1 if number else 0
 
 
 def _outline(names: Iterable[str]) -> list[str]:
-    """The names, with * for the numbers of layers."""
+    """Replaces layer numbers in names by *."""
     return list(dict.fromkeys(re.sub(r"\.[0-9]+\.", ".*.", name, count=1) for name in names))

@@ -71,8 +71,7 @@ class _Death(NamedTuple):
 class _AtOnce(Workers):
     """Executes several runs at a time in other processes, each with a log next to its folder.
 
-    If its process is killed, for example because memory ran out, a run starts once more from its checkpoint; then it
-    fails.
+    A killed run, for example because memory ran out, starts once more from its checkpoint; killed again, it has failed.
     """
 
     def outcomes(self, make_run: MakeRun, jobs: Sequence[Job]) -> Iterator[Outcome]:

@@ -1,1 +1,1 @@
-"""Grids of options: several runs and the best of them."""
+"""Option grids: runs every point and selects the best."""

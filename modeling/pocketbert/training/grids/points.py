@@ -1,6 +1,6 @@
-"""Hyper-parameter grids: options with their values, the order of points, and the syntax on the command line.
+"""Hyper-parameter grids: options with values, point order, and command-line syntax.
 
-The module imports no TensorFlow and does not depend on the kind of run.
+The module imports no TensorFlow and works for every kind of run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pocketbert.training.grids.published import PUBLISHED, Value
 
 Point = Mapping[str, Value]
 Choose = typing.Literal["mean", "median", "max"]
-# Statistic over seeds that selects a point → its name in `run_folder.spread`.
+# Statistic over seeds for selecting a point → its name in `run_folder.spread`.
 STATISTICS: Mapping[str, str] = {"mean": "mean", "median": "median", "max": "maximum"}
 
 
@@ -31,7 +31,7 @@ class Grid:
     """A hyper-parameter grid; every combination of values is a point.
 
     Attributes:
-      values: option → values, in the order of the search.
+      values: option → values, in search order.
 
     Raises:
       UserError: there is no option, or an option has no values or a duplicate value.
@@ -48,7 +48,7 @@ class Grid:
         raise_if_any(problems, "grid")
 
     def points(self) -> list[Point]:
-        """Returns all combinations of values; the last option changes fastest."""
+        """Returns all combinations; the last option changes fastest."""
         return [dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())]
 
 
@@ -58,10 +58,10 @@ def point_name(point: Point) -> str:
 
 
 def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection[str] = ()) -> list[typing.Any]:
-    """Returns the options of every point.
+    """Returns the options at every point.
 
     Args:
-      options: instances of dataclasses with different field names; the grid replaces field values.
+      options: dataclass instances with different field names; the grid replaces field values.
       grid: the grid.
       fixed: fields that the grid must not vary.
 
@@ -84,17 +84,17 @@ def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection
 
 
 def at_point(options: typing.Any, point: Point) -> typing.Any:
-    """Returns a copy of a dataclass instance with the values of a point; other options of the point are ignored."""
+    """Copies a dataclass instance with a point's values; ignores the point's other options."""
     names = {field.name for field in dataclasses.fields(options)}
     return dataclasses.replace(options, **{name: value for name, value in point.items() if name in names})
 
 
 def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collection[str] = ()) -> Grid:
-    """Parses the `--grid` arguments of a command line.
+    """Parses `--grid` arguments.
 
     Args:
-      texts: names of published grids, or `option=value,value`. Your values override those of a published grid. `none`
-        stands for None in options that accept it.
+      texts: names of published grids, or `option=value,value`. Your values override a published grid's. `none` is None,
+        for options that accept it.
       options: dataclasses; the grid may vary their numeric and string fields.
       fixed: fields that the grid must not vary.
 
@@ -127,7 +127,7 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
 
 
 def value_text(value: Value) -> str:
-    """A value as you write it in a grid."""
+    """Formats a value as you write it in a grid."""
     return "none" if value is None else str(value)
 
 
@@ -137,7 +137,7 @@ def _unknown(names: Collection[str], varied: Collection[str]) -> list[str]:
 
 
 def _varied(options: tuple[type, ...], fixed: Collection[str]) -> dict[str, OptionField]:
-    """Returns the fields that a grid may vary."""
+    """Returns the fields a grid may vary."""
     fields = itertools.chain.from_iterable(describe_options(option, fixed) for option in options)
     return {field.name: field for field in fields if field.kind != "bool" and not field.many}
 

@@ -1,4 +1,4 @@
-"""Hyper-parameter grids from papers, as options of fine-tuning."""
+"""Hyper-parameter grids from papers, as fine-tuning options."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class PublishedGrid:
 
     Attributes:
       source: paper and section.
-      values: option of `FinetuneConfig` → values in the paper; one value for an option that the paper did not vary.
+      values: `FinetuneConfig` option → values in the paper; one value for an option that the paper did not vary.
         Options without values in the paper, or with other values per task, are omitted.
       kinds: the paper's tasks, as `TaskConfig.kind`.
-      note: makes remarks on the use of the grid, or an empty string.
+      note: makes remarks on using the grid, or an empty string.
     """
 
     source: str
@@ -109,15 +109,15 @@ PUBLISHED = {
 }
 
 
-# Options of `FinetuneConfig` for the head of the papers' fine-tunings.
+# `FinetuneConfig` options for the head, as in the papers.
 PUBLISHED_HEAD: Mapping[str, Any] = {"head_pooling": "first", "head_start": "random", "calibrate": False}
 
 
 def check_kind(names: Iterable[str], kind: str) -> None:
-    """Checks that published grids fit the kind of task.
+    """Checks that published grids fit the task kind.
 
     Raises:
-      UserError: the paper used the grid for other kinds of tasks; the message lists the grids that fit.
+      UserError: the paper used the grid for other kinds; lists grids that fit.
     """
     fitting = ", ".join(name for name, grid in PUBLISHED.items() if kind in grid.kinds)
     raise_if_any(

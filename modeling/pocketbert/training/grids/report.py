@@ -1,4 +1,4 @@
-"""Reports on a grid search: a table for the terminal and a self-contained HTML page."""
+"""Grid search reports: a table for the terminal and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Summary = Mapping[str, Any]
 
 
 def table(summary: Summary) -> list[str]:
-    """Returns the lines of a table with one row per point in grid order, a star on the best, and the baseline last.
+    """Returns table lines with one row per point in grid order, a star on the best, and the baseline last.
 
     Args:
       summary: from `pocketbert.training.grids.run.summarize`.
@@ -23,16 +23,14 @@ def table(summary: Summary) -> list[str]:
         lines.append(
             ["*" if row["best"] else "", *row["options"], *([row["failed"]] if row["failed"] else row["numbers"])]
         )
-    # Rows with an error message do not affect the widths of columns.
+    # Rows with an error message do not affect column widths.
     columns = zip(*(line for line in lines if len(line) == len(lines[0])), strict=True)
     widths = [max(map(len, column)) for column in columns]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines]
 
 
 def page(summary: Summary) -> str:
-    """Renders the search as a self-contained HTML page.
-
-    The page has the table, and a chart of the main metric over the values of each option with several values.
+    """Renders the search as a self-contained HTML page: the table, and a main metric chart for each varied option.
 
     Args:
       summary: from `pocketbert.training.grids.run.summarize`.
@@ -54,7 +52,7 @@ def page(summary: Summary) -> str:
 
 
 def sentence(summary: Summary) -> str:
-    """Describes the selected point, the statistic that selected it, and the baseline."""
+    """Describes the selected point, its statistic, and the baseline."""
     best, seeds, main = summary["best"], len(summary["seeds"]), summary["main_metric"]
     baseline = summary["baseline"]
     options = ", ".join(f"{name}={value_text(value)}" for name, value in best["options"].items())
@@ -107,7 +105,7 @@ def _rows(summary: Summary) -> Iterator[dict[str, Any]]:
 
 
 def _chart(summary: Summary, option: str) -> dict[str, Any]:
-    """Returns the chart of one option: coordinates of a `Scatter`."""
+    """Returns one option's chart: coordinates in a `Scatter`."""
     main, values = summary["main_metric"], summary["grid"][option]
     if all(isinstance(value, int | float) for value in values):
         values = sorted(values)

@@ -39,7 +39,7 @@ def run_grid(
     work: Callable[[Point], float] = lambda point: 1.0,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Runs all unfinished runs of a grid and selects the best point.
+    """Runs all unfinished runs in a grid and selects the best point.
 
     Call it again with the same arguments to resume after a kill. Finished runs are kept, and `make_run` resumes the
     others. A point with a failed run cannot be selected; the next call retries the failed run.
@@ -47,18 +47,18 @@ def run_grid(
     Args:
       grid: the grid.
       seeds: different seeds; each point has one run per seed.
-      output: folder of the search: `runs/POINT/seed-N/`, `result.json`, `report.html`.
+      output: folder for the search: `runs/POINT/seed-N/`, `result.json`, `report.html`.
       recorded: everything that determines the results, except grid and seeds; JSON values.
       make_run: starts or resumes a run in its folder. It writes a model directory and a `result.json` with
         `main_metric` and `metrics`; higher metrics are better. See `Workers.outcomes`.
-      choose: statistic over seeds; the best point has the highest mean, median or maximum of the main metric. The
-        first point wins a tie.
-      workers: where runs are executed; None for one after another in this process.
-      work: relative duration of a run of a point, for the estimate of the remaining time.
+      choose: statistic over seeds; the best point has the highest mean, median or maximum main metric, the first in a
+        tie.
+      workers: where to execute runs; None for one after another in this process.
+      work: relative duration of a run at a point, to estimate the remaining time.
       overwrite: replace a search in `output` that is finished or has other options.
 
     Returns:
-      The result of `summarize`, with `best_model`, the model directory of the best run of the best point.
+      The result of `summarize`, with `best_model`, the model directory of the best run at the best point.
 
     Raises:
       UserError: bad input, or `output` contains another search.
@@ -100,19 +100,19 @@ def summarize(
     outcomes: Sequence[Outcome],
     choose: Choose,
 ) -> dict[str, Any]:
-    """Summarizes all runs of a grid and selects the best point.
+    """Summarizes all runs in a grid and selects the best point.
 
     Args:
       grid: the grid.
-      seeds: seeds of each point.
-      outcomes: of all runs.
+      seeds: seeds for each point.
+      outcomes: outcomes for all runs.
       choose: see `run_grid`.
 
     Returns:
-      `choose`, `main_metric`, `grid`, `seeds`, `baseline` and `warnings`; `best` with the `options` of a point, its
-      `value` (the selected statistic of the main metric), and `seed` and `run` (folder) of its best run; and `points`
-      in grid order with `options`, `value` (None if a run failed), `metrics` (`spread` of each metric over the seeds),
-      `runs`, and `failures`, seed → message. Folders are relative to the folder of the search.
+      `choose`, `main_metric`, `grid`, `seeds`, `baseline` and `warnings`; `best` with a point's `options`, its `value`
+      (the selected main metric statistic), and its best run's `seed` and `run` (folder); and `points` in grid order
+      with `options`, `value` (None if a run failed), `metrics` (`spread` over the seeds), `runs`, and `failures`, seed
+      → message. Folders are relative to the search folder.
 
     Raises:
       TrainingFailed: every point has a failed run.
@@ -146,7 +146,7 @@ def summarize(
     if not chosen:
         (name, seed), why = next(iter(failures.items()))
         raise TrainingFailed(f"every point of the grid has a failed run; {name}, seed {seed}: {why}")
-    # `max` returns the first of equal points.
+    # `max` returns the first among equal points.
     best = max(chosen, key=lambda point: point["value"])
     run = max(best["runs"], key=lambda run: run["metrics"][main])
     # All runs have the same baseline, because they are scored on the same examples.
