@@ -1,13 +1,12 @@
-"""The table of commands, one module each. It imports nothing heavy.
+"""The command table, one module each. It imports nothing heavy.
 
-A command's module has a docstring with an `Example:`, `OPTIONS` (dataclasses of options, see `pocketbert.options`) and
-`run(options)`. `chosen_options(arguments)` adds options that depend on the command line; `variants()` lists a command
-line for each choice.
+A command's module has a docstring with an `Example:`, `OPTIONS` (option dataclasses, see `pocketbert.options`) and
+`run(options)`. `chosen_options(arguments)` adds options for a command line; `variants()` lists one for each choice.
 """
 
 from __future__ import annotations
 
-# Name → (module, summary). A command belongs to the highest package that it uses.
+# Name → (module, summary). A command belongs to the highest package it uses.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("pocketbert_bench.commands.quickstart", "Run the whole workflow on a real model and real text"),
     "bundle": (

@@ -1,7 +1,7 @@
 r"""Augment training examples: copies with some words replaced (TinyBERT, section 3.2).
 
 A masked-LM model suggests replacements for words with one token, GloVe vectors for words with several tokens. Pass a
-GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file and the names of its columns); pass
+GLUE task (--task, --data) or your own CSV, TSV or JSONL file (--train-file and its column names); pass
 --label-column= (empty) for text without labels. --output gets each original and its copies with the same columns
 (for GLUE: text, pair, label), plus `example` and `copy`. Pass it to distill as --augmented-file.
 
@@ -58,7 +58,7 @@ class TextTableOptions(TableOptions):
     """`TableOptions`, described for one label in a row.
 
     Attributes:
-      label_column: column of the label or score.
+      label_column: column with the label or score.
       skip_bad_rows: skip and count unreadable rows instead of stopping.
     """
 
@@ -70,13 +70,12 @@ class AugmentOptions:
     Attributes:
       masked_lm: model directory with a masked-LM head.
       output: output file, .jsonl or .tsv.
-      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens are not
-        replaced.
-      glove_rows: number of lines to read from --glove; 0 for all.
-      max_length: maximum sequence length of the masked-LM model; 0 for its own maximum.
+      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens stay.
+      glove_rows: lines to read from --glove; 0 for all.
+      max_length: maximum sequence length for the masked-LM model; 0 for its own maximum.
       overwrite: replace --output, or an unfinished run with other options.
       runner: run as an Apache Beam pipeline on this runner.
-      shards: number of data shards for --runner.
+      shards: data shards for --runner.
       preset: source of defaults: the paper, or the authors' code.
     """
 

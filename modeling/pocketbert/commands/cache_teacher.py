@@ -31,15 +31,15 @@ __all__ = ["OPTIONS", "chosen_options", "run", "variants"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CacheTeacherOptions:
-    """Output of the teacher cache.
+    """Output for the teacher cache.
 
     Attributes:
       output: output folder.
       overwrite: delete finished caches, or caches with other options, in --output.
-      dtype: number format of the cache; int8 has a scale for each vector, and keeps predictions in float16.
-      masks: encoding of the kept activations of hsk; elias-fano is smaller.
-      seed: seed of text packing; pass the same to distill --seeds.
-      truncation: how longer texts are cut, as for distill (default: as stored in the teacher).
+      dtype: number format in the cache; int8 has a scale for each vector, and keeps predictions in float16.
+      masks: encoding for kept activations in hsk; elias-fano is smaller.
+      seed: seed for packing text; pass the same to distill --seeds.
+      truncation: how to cut longer texts, as for distill (default: as stored in the teacher).
     """
 
     GROUP: ClassVar = "Output"

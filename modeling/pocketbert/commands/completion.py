@@ -55,7 +55,7 @@ def script(shell: Literal["bash", "zsh", "fish"]) -> str:
 
 
 def _all_fields(name: str) -> dict[str, OptionField]:
-    """Returns the options of a command by flag, including those of all methods."""
+    """Returns a command's options by flag, including those for all methods."""
     command = Command(name)
     variants = [command]
     if hasattr(command.module, "variants"):
@@ -70,7 +70,7 @@ def _values(field: OptionField) -> list[str]:
 
 
 def _names(field: OptionField) -> list[str]:
-    """Names of presets and models that the option takes beside paths."""
+    """Returns names of presets and models for the option, besides paths."""
     from pocketbert.data.assets import model_names
     from pocketbert.presets import presets
 
@@ -80,7 +80,7 @@ def _names(field: OptionField) -> list[str]:
 
 
 def _words(name: str) -> tuple[list[str], dict[str, list[str]], list[str]]:
-    """Returns flags, known values by flag, and known values of the positional argument."""
+    """Returns flags, known values by flag, and known positional values."""
     fields = _all_fields(name)
     words, values, positional = ["--help", "--help-all"], {}, []
     for flag, field in fields.items():

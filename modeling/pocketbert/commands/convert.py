@@ -29,7 +29,7 @@ from pocketbert.options import AnyPath, DirectoryPath, FilePath
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-# `*` also stands for folders, such as those of the modules of sentence-transformers.
+# `*` also stands for folders, such as sentence-transformers' modules.
 _HUB_FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*sentencepiece.bpe.model"]
 
 
@@ -40,11 +40,11 @@ class ConvertOptions:
     Attributes:
       input: folder, checkpoint prefix or hub name.
       output: output folder.
-      from_: format of the input, if it is not a model directory.
-      to: format of the output, if it is not a model directory.
+      from_: input format, if it is not a model directory.
+      to: output format, if it is not a model directory.
       vocab: vocab.txt, if it is in another folder.
       bert_config: bert_config.json, if it is in another folder (tf1).
-      headless: convert the encoder alone, without the heads of the input (hf).
+      headless: convert the encoder alone, without the input's heads (hf).
       lowercase: whether the tokenizer lower-cases (default: detected from the input or the vocabulary).
       overwrite: replace an existing output.
     """
@@ -100,7 +100,7 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
 
 
 def _vocabulary(options: ConvertOptions, vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """The vocabulary from --vocab, else the input, with the options of its tokenizer."""
+    """Takes the vocabulary from --vocab, else the input, with its tokenizer options."""
     if vocabulary is not None and vocabulary.kind != "wordpiece":
         if options.vocab or options.lowercase is not None:
             raise UserError(

@@ -1,15 +1,15 @@
 r"""Add tokens to a model's vocabulary, for markers such as [E1] or for words of your field.
 
-This command adds your tokens to the tokenizer and a row for each to the word embedding: the mean of the rows of the
-tokens that its text had before. All other weights stay as they are, heads included. Train the model afterwards: the new
-rows are only a start. The result is that of `add_tokens` and `resize_token_embeddings` in transformers, which reads it
+This command adds your tokens to the tokenizer, and a row for each to the word embedding: the mean over the rows that
+stood for its text before. All other weights stay as they are, heads included. Train the model afterwards: the new
+rows are only a start. The result equals `add_tokens` and `resize_token_embeddings` in transformers, which reads it
 with equal ids. It works for WordPiece, byte-level BPE and unigram.
 
-With --text and --count instead of --tokens, the command chooses the new tokens: the words of your text that the
+With --text and --count instead of --tokens, the command chooses the new tokens: the words in your text that the
 tokenizer splits most, by occurrences times saved tokens. It finds them as whole words only. It prints the tokens per
-word before and after, on every tenth paragraph, which takes no part in the choice, or on --dev-text.
+word before and after, on --dev-text or on every tenth paragraph (these do not count for the choice).
 
-The command prints the ids. It refuses tokens that exist, repetitions and empty lines.
+The command prints the ids. It refuses existing tokens, repetitions and empty lines.
 
 Example:
   pocketbert extend-vocabulary --model=models/bert --text=letters.txt --count=500 --output=models/bert-letters
@@ -37,9 +37,8 @@ class ExtendOptions:
       tokens: file with the new tokens, one per line.
       text: instead of --tokens: plain text to choose words from, a file or folder; repeat the flag for several.
       count: number of words to choose from --text.
-      min_count: for --text: least number of occurrences of a new word (default: 3).
-      dev_text: for --text: plain text to measure on (default: every tenth paragraph of --text, which is then not
-        counted).
+      min_count: for --text: least occurrences of a new word (default: 3).
+      dev_text: for --text: plain text to measure on (default: every tenth paragraph of --text, not counted then).
       special: find the tokens exactly as written, as special tokens (default: in the normalized text, so an uncased
         model finds them in any case).
       overwrite: replace an existing model directory.

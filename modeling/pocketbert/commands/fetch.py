@@ -48,7 +48,7 @@ OPTIONS = (FetchOptions,)
 
 
 def run(options: Options) -> None:
-    """Copies the files of an asset to a new folder."""
+    """Copies an asset's files to a new folder."""
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS, fetch_asset
     from pocketbert.json_reading import read_json

@@ -1,27 +1,25 @@
 r"""Fine-tune a model directory on a task and keep the best checkpoint.
 
 Pass a task with --task and --data, or your own file with --train-file: a CSV, TSV or JSONL table with texts and
-labels, questions in SQuAD's JSON format, or a CoNLL file. Without --dev-file, a tenth of the examples becomes the dev
-split.
+labels, questions in SQuAD's JSON format, or a CoNLL file. Without --dev-file, a tenth of it becomes the dev split.
 
 --output gets model/ (the best checkpoint), metrics.jsonl, tensorboard/, report.html and result.json, which is also
 printed. Results include scores per class and a baseline: the most frequent label, the mean score, or no answer.
 Rerun the same command to resume; the result is bit-identical. With several --seeds, each run has its own folder,
 and you also get mean and spread.
 
-For small data, --kfold=5 scores each example with a model that was trained on the other folds, and writes these
-predictions to predictions.jsonl. model/ is then trained on all examples, and has no dev score of its own. These
-predictions also choose the thresholds of --decision-thresholds and --reject.
+For small data, --kfold=5 scores each example with a model trained on the other folds, and writes these predictions
+to predictions.jsonl. model/ is then trained on all examples, and has no dev score. These predictions also choose the
+thresholds for --decision-thresholds and --reject.
 
-From a CoNLL file or, with --kind=token_classification, a JSONL file with spans, the model learns to find spans such
-as names.
+From a CoNLL file or, with --kind=token_classification, a JSONL file with spans, the model learns to find spans.
 
 For questions, the model predicts the start and end of the answer in windows of --max-length tokens. It also learns
 to give no answer if some training questions have none.
 
---grid searches over your values, or over those of a paper: bert, mobilebert, tinybert, minilmv2 (GLUE),
-minilmv2-xnli, minilmv2-squad2, minilmv2-mlqa or hsk. It trains each combination with each seed, in OUTPUT/runs, and
-shows the best one on the dev split. Finished runs are not repeated.
+--grid searches over your values, or over a paper's: bert, mobilebert, tinybert, minilmv2 (GLUE), minilmv2-xnli,
+minilmv2-squad2, minilmv2-mlqa or hsk. It trains each combination with each seed, in OUTPUT/runs, and shows the best
+one on the dev split. Finished runs are not repeated.
 
 Example:
   pocketbert finetune --model=models/all-minilm --task=sst2 --data=glue --output=runs/sst2
@@ -57,7 +55,7 @@ class StartOptions:
     """Model to fine-tune.
 
     Attributes:
-      model: model directory; its head stays if it has the kind and the labels of the task.
+      model: model directory; its head stays if it has the task's kind and labels.
     """
 
     GROUP: ClassVar = "Model"
@@ -70,7 +68,7 @@ class FoldOptions:
     """Cross-validation.
 
     Attributes:
-      kfold: number of folds that give the score, instead of a dev split; the model is then trained on all examples of
+      kfold: number of folds for the score, instead of a dev split; the model is then trained on all examples in
         --train-file, for the median of the folds' best steps.
     """
 
@@ -84,10 +82,10 @@ class FoldOptions:
             raise UserError(f"--kfold must be at least 2; received {self.kfold}; pass --kfold=5, for example")
 
 
-# Options of `RunConfig` without effect on fine-tuning.
+# `RunConfig` options without effect on fine-tuning.
 _NOT_OF_FINETUNING = ("teacher_precision", "evaluation_batches", "whole_words")
 _DATA_AND_TRAINING = (TaskOptions, TableOptions, FinetuneConfig)
-# Of `bundle`, which exports in one process.
+# For `bundle`, which exports in one process.
 TRAINING = (
     *_DATA_AND_TRAINING,
     OptionGroup(RunConfig, without=("seed", "overwrite", "distribution", "tpu", *_NOT_OF_FINETUNING)),
@@ -148,7 +146,7 @@ def run(options: Options) -> int | None:
 
 
 def training_config(options: Options, task: TaskConfig) -> FinetuneConfig:
-    """Returns the training options, with the task's own length by default."""
+    """Returns the training options; the task sets the default length."""
     from pocketbert.tasks.registry import get_task
 
     default = get_task(task).default_max_length

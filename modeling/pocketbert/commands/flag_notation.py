@@ -1,4 +1,4 @@
-"""Translates the arguments in the library's messages to the flags of the running command."""
+"""Translates arguments in library messages to flags of the running command."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ OPTION_OF_ARGUMENT = {
 
 @dataclass(frozen=True)
 class FlagNotation(Notation):
-    """The notation of a command line.
+    """A command line's notation.
 
     Attributes:
       name: the command.
-      arguments: its command line, which decides on its options.
+      arguments: its command line; it decides on the options.
     """
 
     name: str
     arguments: tuple[str, ...] = ()
 
     def argument(self, name: str, value: Any, of: str, python: str) -> str:
-        """The flag, for example `--dev-file`; Python's notation for an argument that the command lacks."""
+        """Returns the flag, for example `--dev-file`; Python's notation for an argument without a flag."""
         fields = _fields(of) if of else _fields(self.name, self.arguments)
         field = fields.get(name) or fields.get(OPTION_OF_ARGUMENT.get(name, ""))
         return super().argument(name, value, of, python) if field is None else _flag(field, value)
 
     def command(self, name: str, arguments: Mapping[str, Any], python: str) -> str:
-        """The command line."""
+        """Returns the command line."""
         fields = _fields(name)
         return " ".join(["pocketbert", name, *(_flag(fields[option], value) for option, value in arguments.items())])
 
 
-# Readers of files make messages for each line.
+# File readers make messages for each line.
 @functools.cache
 def _fields(name: str, arguments: tuple[str, ...] = ()) -> dict[str, OptionField]:
     return {field.name: field for field in Command(name, arguments).fields}
 
 
 def _flag(field: OptionField, value: Any) -> str:
-    """A flag with a value that a shell passes on as it is."""
+    """Formats a flag with its value, quoted for a shell."""
     if field.kind == "bool" and not field.many:
         return f"--{'no' if value is False else ''}{field.flag}"
     if not has_value(value):

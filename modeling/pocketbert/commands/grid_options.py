@@ -1,4 +1,4 @@
-"""Options of a grid search, and its output."""
+"""Grid search options and output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ _ONLY_WITH_A_GRID = ("choose", "parallel", "ray")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """Options of a grid search.
+    """Grid search options.
 
     Attributes:
-      grid: search option=value,value or a paper's grid such as bert; repeat it for combinations. Your values replace
-        the paper's.
-      choose: with --grid: statistic over seeds that selects the best point.
-      parallel: with --grid: number of parallel runs, which share the cores.
+      grid: search option=value,value or a paper's grid such as bert; repeat it for combinations. Your values win.
+      choose: with --grid: statistic over seeds for choosing the best point.
+      parallel: with --grid: parallel runs; they share the cores.
       ray: with --grid: address of a Ray cluster, for example auto; its machines must share the storage of --output,
         --model and question files.
     """
@@ -43,8 +42,8 @@ def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) 
     """Reads the grid from the command line; None without a grid.
 
     Args:
-      options: options of the command, with `GridOptions` and `RunFolderOptions`.
-      varied: dataclasses whose fields may vary.
+      options: the command's options, with `GridOptions` and `RunFolderOptions`.
+      varied: dataclasses with fields to vary.
       fixed: fields that may not vary.
 
     Raises:
@@ -89,14 +88,11 @@ def _papers(options: GridOptions) -> list[str]:
 
 
 def answer(options: Options, make: Callable[[], dict[str, Any]]) -> int | None:
-    """Runs the search; prints the result as JSON and a table on stderr.
+    """Runs the search; prints the result as JSON and a table on stderr; returns 1 if training failed at all points.
 
     Args:
-      options: options of the command.
+      options: the command's options.
       make: runs the search; returns the result of `pocketbert.training.grids.run.run_grid`.
-
-    Returns:
-      1 if training failed at all points, else None.
     """
     from pocketbert.training.grids.report import sentence, table
 

@@ -1,4 +1,4 @@
-"""Texts of `--help`, and option tables of the reference pages."""
+"""Builds `--help` texts, and option tables for the reference pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FLAG_WIDTH = 28
 
 
 def usage() -> str:
-    """Returns the text of `pocketbert --help`."""
+    """Returns the text for `pocketbert --help`."""
     width = max(map(len, COMMANDS))
     lines = [
         "PocketBERT compresses a fine-tuned BERT into a small, verified TFLite model.",
@@ -32,7 +32,7 @@ def usage() -> str:
 
 
 def command_help(command: Command, *, all_options: bool = False) -> str:
-    """Returns the text of `pocketbert NAME --help` or `--help-all`: description, options by group, examples."""
+    """Returns the text for `pocketbert NAME --help` or `--help-all`: description, options by group, examples."""
     about, _, example = (command.module.__doc__ or "").strip().partition("\nExample:\n")
     columns = max(60, min(shutil.get_terminal_size((100, 24)).columns, 120))
     lines = [about.strip(), "", _usage_line(command)]
@@ -46,7 +46,7 @@ def command_help(command: Command, *, all_options: bool = False) -> str:
 
 
 def option_tables(fields: Sequence[OptionField]) -> list[str]:
-    """Returns a Markdown table for each group of options."""
+    """Returns a Markdown table for each option group."""
     lines: list[str] = []
     for group, members in grouped(fields):
         lines += [f"**{group}**", "", "| Option | Default | Description |", "|---|---|---|"]
@@ -59,7 +59,7 @@ def option_tables(fields: Sequence[OptionField]) -> list[str]:
 
 
 def grouped(fields: Iterable[OptionField]) -> list[tuple[str, list[OptionField]]]:
-    """Groups options: required ones first, then groups in the order of their first option, `General` last."""
+    """Groups options: required ones first, then groups by their first option, `General` last."""
     groups: dict[str, list[OptionField]] = {}
     for field in fields:
         groups.setdefault("Required" if field.required else field.group, []).append(field)

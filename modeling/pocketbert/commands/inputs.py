@@ -1,4 +1,4 @@
-"""Finds and checks what a command reads, before anything imports TensorFlow."""
+"""Finds and checks a command's inputs, before anything imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _FORMS: dict[str, ModelForm] = {
     value_name_of(ModelOrBundlePath): "either",
     value_name_of(PresetOrPath): "start",
 }
-# Options with files of examples; commands check the others.
+# Options with example files; commands check the others.
 _EXAMPLE_FILES = ("train_file", "dev_file", "augmented_file", "calibration_file", "file", "search")
 
 
 def check(options: Options) -> None:
-    """Finds the models that the options name, and checks that files of examples exist.
+    """Finds the models in the options, and checks that example files exist.
 
-    Options with a model take the same values in all commands: a folder, a run's folder, or a name for `fetch`. The
-    command then gets the folder.
+    A model option takes the same values in all commands, and gives the folder: a folder, a run folder, or a `fetch`
+    name.
 
     Raises:
-      UserError: no such model, bundle or file, or one that is named twice.
+      UserError: no such model, bundle or file, or a duplicate.
     """
     for name in _EXAMPLE_FILES:
         path = options.values.get(name)
@@ -49,7 +49,7 @@ def check(options: Options) -> None:
 
 
 def check_file(path: str) -> None:
-    """Raises `UserError` if a file of examples is missing, a folder, or of a format that needs another program."""
+    """Raises a `UserError` if an example file is missing, a folder, or in a format for another program."""
     if not Path(path).exists():
         raise UserError(f"{path}: there is no such file; check the path")
     from pocketbert.data.readers.tables import check_format
@@ -68,7 +68,7 @@ def _found(value: str, form: ModelForm) -> str:
 
 
 def _is_run_or_name(value: str) -> bool:
-    """Whether a start is a model that a run or `fetch` made; presets, files and other folders stay as they are."""
+    """Whether a start comes from a run or `fetch`; presets, files and other folders stay as they are."""
     from pocketbert.presets import presets
 
     if value in presets() or Path(value).is_file():

@@ -2,8 +2,8 @@
 
 Each line shows sizes, encoder parameters (including the pooler), floating-point operations for a text with 128
 tokens (two per multiply-add), weights for pocketbert fetch, and the source. For bottleneck architectures, the hidden
-size is that of the feature map / block. A star marks feed-forward networks with an expression per layer (--format=json
-shows them), which use a part of the given width.
+size is feature map / block. A star marks feed-forward networks with an expression per layer (--format=json shows
+them); they use a part of the given width.
 
 Example:
   pocketbert presets
@@ -99,7 +99,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for line in cells:
-        # Right-align numbers, left-align names.
         aligned = [
             cell.rjust(width) if 1 <= index <= 6 else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(line, widths, strict=True))

@@ -35,7 +35,7 @@ from pocketbert.training.pretrain_config import PretrainConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingModelOptions:
-    """Model and data of pretraining.
+    """Model and data for pretraining.
 
     Attributes:
       model: a preset or config.json for random weights, or a model directory to continue from.
@@ -43,7 +43,7 @@ class PretrainingModelOptions:
       dev_data: dev split, evaluated after each epoch and every --evaluation-steps, such as the dev folder in --data.
       text: for --objective=mlm, plain text instead of --data: a file or folder, one paragraph per line with an empty
         line between documents, or WikiExtractor output, or JSONL with `text`.
-      dev_text: dev part of --text (default: split off, see --dev-every).
+      dev_text: dev part for --text (default: split off, see --dev-every).
     """
 
     GROUP: ClassVar = "Data"
@@ -57,7 +57,7 @@ class PretrainingModelOptions:
 
 # Defaults that another option replaces.
 _NOT_RESOLVED = ("epochs", "dev_every")
-# Options of `RunConfig` without effect on pretraining.
+# `RunConfig` options without effect on pretraining.
 _NOT_OF_PRETRAINING = (
     "seed",
     "truncation",
@@ -81,7 +81,7 @@ def run(options: Options) -> int | None:
     """Pretrains once per seed; prints the result as JSON."""
     model_options, folder_options = options[PretrainingModelOptions], options[RunFolderOptions]
     seeds = folder_options.seeds
-    # run.toml has the defaults of the objective.
+    # run.toml has the objective's defaults.
     values = vars(options[PretrainConfig].resolved())
     options.resolve(**{name: value for name, value in values.items() if name not in _NOT_RESOLVED})
     data = _read_data(model_options)
@@ -120,11 +120,7 @@ def check(options: Options) -> None:
 
 
 def _read_data(chosen: PretrainingModelOptions) -> Any:
-    """Opens the examples or the text.
-
-    Raises:
-      UserError: unreadable files.
-    """
+    """Opens the examples or the text; raises a `UserError` for unreadable files."""
     if chosen.text:
         from pocketbert.data import text
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainDataOptions:
-    """Input, output and parallelism of pretraining examples.
+    """Input, output and parallelism for pretraining examples.
 
     Attributes:
       text: text file or folder.
@@ -42,14 +42,14 @@ class PretrainDataOptions:
       vocab: WordPiece vocabulary, one token per line.
       model: instead of --vocab and --lowercase: a model directory with its tokenizer.
       lowercase: lower-case texts, for the vocabulary of an uncased model.
-      format: format of the text (default: detected from the first line of each file).
+      format: text format (default: detected from the first line in each file).
       overwrite: replace --output, or an unfinished run with other options.
       baked_masks: store static masks for 15 % of the tokens, instead of masking during training.
       whole_words: with --baked-masks: mask whole words, not tokens.
-      shards: number of output files, which affects the result; 0 for one per 64 MiB of text.
+      shards: output files; their number affects the result; 0 for one per 64 MiB of text.
       workers: number of processes; 0 for one per processor.
       runner: run as an Apache Beam pipeline: direct (embedded) or a Beam runner such as FlinkRunner.
-      beam_options: command-line options of Beam for --runner.
+      beam_options: command-line options for Beam, with --runner.
     """
 
     GROUP: ClassVar = "Data"

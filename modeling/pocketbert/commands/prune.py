@@ -44,7 +44,7 @@ class TeacherOptions:
 
 OPTIONS = (
     TeacherOptions,
-    # Heads are those of the attention here, and a model has one for its task.
+    # Here, heads are attention heads, and a model has one head for its task.
     OptionGroup(TaskOptions, without=("heads", "head_weights")),
     TableOptions,
     PruneConfig,

@@ -1,4 +1,4 @@
-"""Shared parts of training commands: output folder, seeds, and a table of results."""
+"""Shared parts for training commands: output folder, seeds, and result tables."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pocketbert.training.run_folder import COMMAND_FILE, MODEL_FOLDER, OPTIONS_F
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunFolderOptions:
-    """Folder and seeds of a run.
+    """Run folder and seeds.
 
     Attributes:
-      output: output folder of the run.
+      output: output folder for the run.
       overwrite: delete a finished run in --output, or one with other options.
-      seeds: seeds of new weights, dropout and example order, one run each: 0,1,2 for three runs.
+      seeds: seeds for new weights, dropout and example order, one run each: 0,1,2 for three runs.
     """
 
     GROUP: ClassVar = "Run"
@@ -43,7 +43,7 @@ def check_output(options: Options, *, single: bool) -> None:
     """Refuses an output that cannot become a run, before training.
 
     Args:
-      options: options of the command.
+      options: the command's options.
       single: whether the output holds one run, rather than several.
     """
     from pocketbert.output_folders import RUN_KIND, check_held
@@ -54,11 +54,7 @@ def check_output(options: Options, *, single: bool) -> None:
 
 
 def answer(options: Options, train: Callable[..., Any], *positional: Any, **arguments: Any) -> int | None:
-    """Trains once per seed and prints the result as JSON; for several seeds, also prints a table on stderr.
-
-    Returns:
-      1 if training failed, else None.
-    """
+    """Trains once per seed and prints JSON, and a table on stderr for several; returns 1 if training failed."""
 
     def make() -> dict[str, Any]:
         seeds = options[RunFolderOptions].seeds
@@ -78,10 +74,7 @@ def print_result(
     make: Callable[[], dict[str, Any]],
     remarks: Callable[[dict[str, Any]], Iterable[str]] = lambda result: (),
 ) -> int | None:
-    """Prints the result of `make` as JSON, and writes the options to the run's folder, with remarks at the end.
-
-    Returns:
-      1 if training failed, else None.
+    """Prints the result of `make` as JSON, and writes options and remarks to the run folder; returns 1 after a failure.
     """
     try:
         # Stdout has the JSON alone, whatever a library prints.
@@ -95,7 +88,7 @@ def print_result(
     if _is_chief(options):
         output, seeds = Path(options[RunFolderOptions].output), options[RunFolderOptions].seeds
         record = (output if len(seeds) == 1 else output / f"seed-{seeds[0]}") / OPTIONS_FILE
-        # A rate that depends on the network stands in the record.
+        # The record has the rate chosen for the network.
         if options.command == "finetune" and options.values["learning_rate"] is None and record.exists():
             options.resolve(learning_rate=read_record(record).get("learning_rate"))
         comments = "".join(f"# {line}".rstrip() + "\n" for line in remarks(result))
@@ -106,7 +99,7 @@ def print_result(
 
 
 def _print_places(options: Options, result: dict[str, Any]) -> None:
-    """Logs the outcome, the page and the model as the last lines on stderr."""
+    """Logs outcome, page and model as the last lines on stderr."""
     from pocketbert.progress import log_info
 
     output = Path(options[RunFolderOptions].output)
@@ -116,7 +109,7 @@ def _print_places(options: Options, result: dict[str, Any]) -> None:
         log_info(result.get("sentence") or outcome["headline"])
         for warning in outcome["warnings"]:
             log_info(f"warning: {warning}")
-        # Remarks on a choice among models; the outcome's warnings are among them.
+        # Remarks on a choice among models, including the outcome's warnings.
         for note in result.get("notes", ()):
             if note not in outcome["warnings"]:
                 log_info(note)
@@ -139,7 +132,7 @@ def _is_chief(options: Options) -> bool:
 
 
 def _print_table(summary: dict[str, Any]) -> None:
-    """Logs the metrics of several runs, one run per line, with mean and spread."""
+    """Logs the metrics for several runs, one run per line, with mean and spread."""
     from pocketbert.progress import log_info
 
     names = list(summary["metrics"])

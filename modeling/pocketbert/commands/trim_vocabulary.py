@@ -1,9 +1,9 @@
-r"""Trim a model's vocabulary to the tokens that your texts need.
+r"""Trim a model's vocabulary to the tokens in your texts.
 
 The word embedding is the largest part of a small model. This command counts the tokens in your texts, keeps those
-that you use, and writes a model directory with their rows of the embedding only. Special tokens and single characters
-are always kept, so the trimmed tokenizer can still write every word. A text without unknown words, whose tokens are
-all kept, gets the same tokens and bit-identical outputs. A trimmed model trains, distils and exports like any other.
+that you use, and writes a model directory with only their embedding rows. Special tokens and single characters
+always stay, so the trimmed tokenizer can still write every word. A text without unknown words keeps its tokens and
+bit-identical outputs, if the command kept all of them. A trimmed model trains, distils and exports like any other.
 
 The command prints the sizes before and after, and measures on dev text how many sentences and tokens stay the
 same. If you interrupt it, rerun it: the result is bit-identical.
@@ -32,10 +32,10 @@ class TrimOptions:
       model: model directory.
       text: plain text to count tokens in: a file or folder; repeat the flag for several.
       output: output folder.
-      keep_top: size of the new vocabulary: the most frequent tokens.
-      min_count: keep tokens that occur at least as often (default: 1, unless you pass --keep-top).
+      keep_top: new vocabulary size: the most frequent tokens.
+      min_count: keep tokens with at least so many occurrences (default: 1, unless you pass --keep-top).
       keep: file with tokens to keep in any case, one per line.
-      dev_text: plain text to measure on (default: every tenth paragraph of --text, which is then not counted).
+      dev_text: plain text to measure on (default: every tenth paragraph of --text, not counted then).
       overwrite: replace an existing model directory.
     """
 

@@ -1,4 +1,4 @@
-"""Training and scoring of one candidate, also in another process."""
+"""Trains and scores one candidate, also in another process."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from pocketbert.training.run_folder import MODEL_FOLDER
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.jobs import RESULT_FILE
 
-# Option of a job with the genotype.
 EXPRESSIONS = "expressions"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CandidateTraining:
-    """Everything that the candidates of a stage have in common.
+    """Everything that a stage's candidates have in common.
 
     Attributes:
       space: turns a genotype into an architecture.
-      supernet: model directory of the supernet.
+      supernet: the supernet's model directory.
       data: examples for training, and examples for scores as dev split.
       text: plain text for training before that, or None.
       text_method: method on plain text.
-      teacher: model directory of the teacher.
+      teacher: the teacher's model directory.
       text_teacher: model directory of the teacher for plain text.
       method: method on the examples.
       trains: whether candidates train; in stage 3 they are scored with the supernet's weights.
@@ -59,7 +58,7 @@ def train_candidate(training: CandidateTraining, point: Mapping[str, Any], seed:
     Args:
       training: the common part.
       point: the genotype as `EXPRESSIONS`.
-      seed: seed of the run.
+      seed: the run's seed.
       folder: run folder; its `result.json` has the scores.
 
     Raises:
@@ -83,7 +82,7 @@ def train_candidate(training: CandidateTraining, point: Mapping[str, Any], seed:
 
 
 def _score(training: CandidateTraining, encoder: EncoderConfig, folder: Path) -> None:
-    """Scores slices of the supernet."""
+    """Scores slices of the supernet, without training."""
     data, planned = TaskRunData(training.data), plan_slices(training.supernet, encoder)
     assert planned.vocabulary is not None
     model = make_model(planned, data.tasks, open_tokenizer(planned.vocabulary))

@@ -1,4 +1,4 @@
-"""Names in the folder of a search, besides those of a training."""
+"""Names in a search folder, besides training files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SUPERNET_FOLDER = "supernet"
 LEARNING_SUPERNET_FOLDER = "learning_supernet"
 CANDIDATES_FOLDER = "candidates"
 STUDENT_FOLDER = "student"
-# Of a constraint on the latency: its model, and measurements until they are complete.
+# For a latency constraint: its model, and measurements until they are complete.
 LATENCY_FILE = "latency.json"
 LATENCY_FOLDER = "latency"
 SEARCH_FILES = (

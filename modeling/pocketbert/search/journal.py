@@ -1,4 +1,4 @@
-"""The journal of a search: its candidates in the order of suggestion, and the ends of its stages."""
+"""A search's journal: candidates in suggestion order, and stage ends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Candidate(scores.TrialScore):
     """One candidate, with its score on the examples for scores.
 
     Attributes:
-      stage: number of the stage.
+      stage: stage number.
       index: number within the stage, from 0.
       genotype: one expression per layer.
-      costs: name of a cost → value, such as `parameters`.
+      costs: cost name → value, such as `parameters`.
 
     Raises:
       UserError: a value is outside its range, or a text is no expression.
@@ -34,7 +34,7 @@ class Candidate(scores.TrialScore):
     costs: dict[str, float]
 
     def problems(self) -> list[str]:
-        """Problems of the values."""
+        """Lists problems with the values."""
         problems = super().problems()
         if self.stage not in STAGES:
             problems.append(f"stage must be one of {', '.join(map(str, STAGES))}; received {self.stage}")
@@ -50,14 +50,14 @@ class Candidate(scores.TrialScore):
 
 @dataclasses.dataclass(frozen=True)
 class StageEnd:
-    """The end of a stage, with its reason."""
+    """A stage's end, with its reason."""
 
     stage: int
     end: str
 
 
 class SearchJournal(Journal[Candidate | StageEnd]):
-    """The journal of a search; see `Journal`."""
+    """See `Journal`."""
 
     def __init__(self, path: Path, run: Mapping[str, Any] | None = None) -> None:
         super().__init__(path, (Candidate, StageEnd), run)
@@ -73,15 +73,15 @@ class SearchJournal(Journal[Candidate | StageEnd]):
         return {record.stage: record.end for record in self.records if isinstance(record, StageEnd)}
 
     def of_stage(self, stage: int) -> list[Candidate]:
-        """The candidates of a stage in order."""
+        """Returns a stage's candidates in order."""
         return [candidate for candidate in self.candidates if candidate.stage == stage]
 
     @property
     def comparable(self) -> list[Candidate]:
-        """All candidates; those of stage 3 after it, since they are scored without training."""
+        """All candidates; after stage 3 only its own, since they are scored without training."""
         return self.of_stage(3) or self.candidates
 
 
 def front(candidates: Sequence[Candidate], cost: str) -> list[Candidate]:
-    """Candidates that no other one beats in both score and a cost, a key of `Candidate.costs`; see `scores.front`."""
+    """Selects candidates that no other one beats in both score and a cost, a key in `Candidate.costs`."""
     return scores.front(candidates, lambda candidate: candidate.costs[cost], lambda candidate: candidate.score)

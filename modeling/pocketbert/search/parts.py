@@ -1,4 +1,4 @@
-"""Parts of a search's examples and text: for supernets, for candidates, and for scores."""
+"""A search's examples and text, divided for supernets, candidates and scores."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Parts:
     """Parts of the searched task's examples.
 
     Attributes:
-      supernets: for supernets and second trainings; the dev split is the task's.
-      candidates: for candidates of stages 1 and 2; its dev split is for their scores.
-      stage_3: the same with the dev split for the scores of stage 3.
+      supernets: for supernets and second trainings, with the task's dev split.
+      candidates: for candidates in stages 1 and 2; the dev split is for their scores.
+      stage_3: the same with the dev split for stage 3 scores.
     """
 
     supernets: TaskData
@@ -37,7 +37,7 @@ class Parts:
 
 
 def divide(data: TaskData, config: SearchConfig) -> Parts:
-    """Divides the training examples with the seed. Supernets and candidates never learn from those for scores."""
+    """Divides training examples with the seed. Supernets and candidates never learn from examples for scores."""
     part, *score_parts = config.resolved_shares
     most = max(score_parts)
     rest, left_out = train_dev_split(data.train, most, config.seed, stratify=True)
@@ -54,7 +54,7 @@ def divide(data: TaskData, config: SearchConfig) -> Parts:
 
 
 def leave_out(data: TaskData, config: SearchConfig) -> TaskData:
-    """Another task without the examples that the supernet of stage 3 must not learn."""
+    """Removes examples from another task, to hide them from the stage 3 supernet."""
     if not config.left_out_share:
         return data
     training, _ = train_dev_split(data.train, config.left_out_share, config.seed, stratify=True)
@@ -62,7 +62,7 @@ def leave_out(data: TaskData, config: SearchConfig) -> TaskData:
 
 
 def draw_text(source: Path, share: float, seed: int, path: Path) -> None:
-    """Writes a share of the documents of a text, each drawn with this probability, as JSONL; at least one.
+    """Writes a share of the documents in a text, each drawn with this probability, as JSONL; at least one.
 
     Args:
       source: the text, see `read_documents`.

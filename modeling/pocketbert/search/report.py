@@ -1,4 +1,4 @@
-"""The page of a search: score against cost, scores in order, and the best network as a graph per layer."""
+"""A search's page: score against cost, scores in order, and the best network as a graph per layer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _number(value: float) -> str:
 
 
 def _scatter(scored: list[Candidate], xs: list[float], best_ones: Sequence[Candidate], cost: str) -> dict[str, Any]:
-    """Coordinates of one point per candidate, and of the front as steps."""
+    """Coordinates for one point per candidate, and for the front as steps."""
     plot = Scatter(xs, scores(scored))
     return {
         "points": [
@@ -96,7 +96,7 @@ def _scatter(scored: list[Candidate], xs: list[float], best_ones: Sequence[Candi
 
 
 def _graph(number: int, text: str) -> dict[str, Any]:
-    """Boxes and arrows of one layer's expression, from the input on the left to the result on the right."""
+    """Boxes and arrows for one layer's expression, from the input on the left to the result on the right."""
     expression = parse(text)
     boxes: list[dict[str, Any]] = []
     lines: list[dict[str, float]] = []

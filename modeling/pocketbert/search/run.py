@@ -51,7 +51,6 @@ from pocketbert.trials.clock import RunClock
 from pocketbert.trials.scores import best, scores
 from pocketbert.trials.workers import InTurn, Workers
 
-# The cost of every search.
 _SIZE = ParameterConstraint(limit=math.inf)
 
 
@@ -83,8 +82,7 @@ def search(
         `report.html`, `result.json`.
       teacher: the teacher, fine-tuned on the task: a model in memory or a model directory.
       text: plain text for warming up the supernet; None to use the task's examples.
-      text_teacher: model directory of the teacher for plain text, not fine-tuned, as in the authors' code; None:
-        `teacher`.
+      text_teacher: model directory of a teacher for plain text, not fine-tuned, as in the authors' code, or None.
       config: options.
       strategy: how to choose candidates.
       constraints: limits for candidates; the first one is the cost in the front (default: parameters). Journal and

@@ -64,8 +64,7 @@ class SearchSpace:
     stage 3 draws the winner's own twice as often as the others; the paper says uniformly.
 
     Attributes:
-      encoder: sizes and layers, and `mismatch` if it has expressions; without, operands for `add`, `mul` and `max` are
-        truncated.
+      encoder: sizes, layers, and `mismatch` of its expressions; without any, `add`, `mul` and `max` truncate operands.
       stage: 1, 2 or 3.
       winner: in stages 2 and 3, the previous stage's genotype.
       constraints: costs that every genotype must meet.

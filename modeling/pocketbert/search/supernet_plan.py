@@ -1,4 +1,4 @@
-"""The plan of a learning supernet, and its training step: one random candidate per step."""
+"""The plan for a learning supernet, and its training step: one random candidate per step."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pocketbert.training.step import batch_and_targets, make_optimizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupernetPlan(DistillationPlan):
-    """The training of a learning supernet before its first step.
+    """A learning supernet's training before its first step.
 
     Attributes:
-      space: the space of stage 3, whose constraints the candidates meet; None draws from all candidates.
+      space: stage 3 space with constraints on the candidates; None draws from all candidates.
     """
 
     space: SearchSpace | None = None
@@ -40,13 +40,13 @@ class SupernetPlan(DistillationPlan):
 
 
 class SupernetDistiller(Distiller):
-    """A `Distiller` that updates the slices of one candidate per step.
+    """A `Distiller` that updates one candidate's slices per step.
 
     Attributes:
-      seed: seed of the candidates.
-      space: draws candidates that meet its constraints; None draws from all.
-      tasks: returns the distillers of several tasks in the order of the heads, for batches with the number of their
-        task; None for one task. A function, because Keras tracks every model that is an attribute.
+      seed: seed for the candidates.
+      space: draws candidates within its constraints; None draws from all.
+      tasks: returns the distillers for several tasks in head order, for batches with a task number; None for one task.
+        A function, because Keras tracks every model attribute.
     """
 
     TRACED: ClassVar = False
@@ -78,7 +78,7 @@ class SupernetDistiller(Distiller):
         }
 
     def update(self, data: Any) -> dict[str, tf.Tensor]:
-        """Updates the weights of the step's candidate; see `TrainingModel`."""
+        """Updates the weights of one candidate; see `TrainingModel`."""
         heads, number = list(self._prepared), 0
         if self.tasks:
             data, number = data
@@ -94,7 +94,7 @@ class SupernetDistiller(Distiller):
 
 
 def _shapes_within_limits(space: SearchSpace, seed: int, step: int) -> tuple[Shape, ...]:
-    """The candidate of a step that meets the constraints; the winner if tight ones leave no other in reach."""
+    """Draws a step's candidate within the constraints; returns the winner if no other is in reach."""
     try:
         genotype = space.sample(np.random.default_rng((seed, step)))
     except UserError:

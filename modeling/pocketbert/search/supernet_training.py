@@ -1,4 +1,4 @@
-"""Runs that train a learning supernet (EfficientBERT, section 3.2, search stage 3)."""
+"""Runs for training a learning supernet (EfficientBERT, section 3.2, search stage 3)."""
 
 from __future__ import annotations
 
@@ -35,32 +35,27 @@ def train_supernet(
     run: RunConfig = RunConfig(),  # noqa: B008
     space: SearchSpace | None = None,
 ) -> DistillResult:
-    """Distils a teacher into a supernet, with one random candidate per step.
+    """Distils a teacher into a supernet, with one random candidate per step; returns the supernet and its metrics.
 
-    Folder, log and resume are those of `pocketbert.distill`. Dev metrics and the kept model are those of the complete
+    Folder, log and resume are as in `pocketbert.distill`. Dev metrics and the kept model belong to the complete
     supernet; its parts start with `SupernetSlices`. Candidates depend on seed and step, so resumed runs draw the same.
 
-    Departure: the kept weights are those with the best metrics of the complete supernet. The authors' code measures the
-    winner of stage 2.
+    Departure: the complete supernet's metrics select the kept weights. The authors' code measures the stage 2 winner.
 
-    Several tasks train one encoder with a head per task (section 4.3). Each batch has examples of one task and learns
-    from the teacher of this task. The kept model has the best mean of the tasks' main metrics.
+    Several tasks train one encoder with a head per task (section 4.3). Each batch has examples for one task and learns
+    from that task's teacher. The kept model has the best mean main metric over tasks.
 
     Args:
       supernet: architecture, model directory or model in memory; see `supernet_config`.
-      data: examples of one task, plain text, or several tasks with their teachers.
-      output: folder of the run.
+      data: examples for one task, plain text, or several tasks with their teachers.
+      output: folder for the run.
       teacher: as for `distill`; None for several tasks.
       method: the method.
-      run: options of the run.
-      space: the space of stage 3; candidates then meet its constraints, as in the authors' code. None draws uniformly
-        from all candidates.
-
-    Returns:
-      The supernet and its metrics.
+      run: run options.
+      space: stage 3 space; candidates then meet its constraints, as in the authors' code. None draws from all.
 
     Raises:
-      UserError: as for `distill`, or the run needs what a learning supernet cannot do. Nothing was written.
+      UserError: as for `distill`, or a learning supernet cannot do what the run needs. Nothing was written.
       TrainingFailed: as for `distill`.
     """
     with saved_models(supernet, teacher) as (supernet_given, teacher_given):

@@ -63,8 +63,7 @@ class Supernets:
         return self._distill(supernet_config(self.base), self._first_data, folder / SUPERNET_FOLDER)
 
     def learning(self, folder: Path, space: SearchSpace) -> Path:
-        """Warms up the complete stage 3 supernet, trains it with one candidate per step, and returns its model
-        directory.
+        """Warms up the stage 3 supernet, trains it with one candidate per step, and returns its model directory.
 
         Args:
           folder: the search folder.

@@ -36,7 +36,7 @@ class AdaptationResult(TrainResult):
     """Result of masked LM on plain text.
 
     Attributes:
-      metrics_before: metrics of the initial weights on the same dev part; None without one.
+      metrics_before: the initial weights' metrics on the same dev part; None without one.
     """
 
     metrics_before: dict[str, float] | None = None
@@ -44,10 +44,10 @@ class AdaptationResult(TrainResult):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptationPlan(Plan):
-    """A run with masked LM on plain text; it also scores the initial weights."""
+    """A masked LM run on plain text that also scores the initial weights."""
 
     def open_batches(self, index: int, replicas: int) -> StageBatches:
-        """See `Plan`; names the share of words that are too long for whole-word masking."""
+        """See `Plan`; logs the share of words too long for whole-word masking."""
         batches = super().open_batches(index, replicas)
         encoded = self.encoded(self.stages[index])
         if self.run.whole_words and encoded is not None:

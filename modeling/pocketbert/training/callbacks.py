@@ -1,4 +1,4 @@
-"""Keras callbacks in a run: `tf_keras.callbacks.Callback` on stages, epochs and steps."""
+"""Keras callbacks (`tf_keras.callbacks.Callback`) for a run's stages, epochs and steps."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Callback: TypeAlias = tf_keras.callbacks.Callback
 class RunCallbacks:
     """Calls a user's callbacks in a run; only the chief has them.
 
-    Besides the hooks of Keras, they can have `on_stage_begin(name, logs)`, `on_stage_end(name, logs)` and
-    `steps_of_stage(taken, planned)`, which returns after how many steps the stage ends, or None for no change. It is
-    asked after each step; a resumed run begins with its last answer.
+    Besides Keras hooks, callbacks can have `on_stage_begin(name, logs)`, `on_stage_end(name, logs)` and
+    `steps_of_stage(taken, planned)`. The last one runs after each step and returns the step that ends the stage, or
+    None for no change; a resumed run begins with its last answer.
 
-    Their `model` is the trained model, and logs hold floats. They see a run without its first steps if it resumes, and
-    nothing of a finished run. They are not saved, and a run that no callback stops has the same result without them.
+    Their `model` is the trained model, and logs hold floats. They do not see the first steps of a resumed run, and
+    nothing of a finished run. They are not saved. Unless a callback stops it, a run has the same result without them.
 
     Raises:
-      UserError: a callback is of another class.
+      UserError: a callback has another class.
     """
 
     def __init__(self, callbacks: Sequence[Callback], model: Model, distribution: Distribution) -> None:
@@ -45,7 +45,7 @@ class RunCallbacks:
         self._metrics: dict[str, float] = {}
 
     def begin(self, step: int, total_steps: int) -> None:
-        """Begins the run, or what remains of it."""
+        """Begins or resumes the run."""
         self._list.set_params({"verbose": 0, "epochs": None, "steps": total_steps})
         self._list.set_model(self._model)
         self._list.on_train_begin({"step": float(step)})
@@ -62,7 +62,7 @@ class RunCallbacks:
         self._call_stage("on_stage_end", name, step)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begins an epoch of the stage, or what remains of it."""
+        """Begins or resumes an epoch."""
         self._losses = []
         self._list.on_epoch_begin(self._first_epoch + epoch, {})
 
@@ -76,7 +76,7 @@ class RunCallbacks:
         Args:
           step_in_epoch: number of the step in its epoch, from 0.
           step: steps taken in the run.
-          losses: losses of the step, float32 `[names]`.
+          losses: the step's losses, float32 `[names]`.
         """
         if not self._is_used:
             return False
@@ -90,11 +90,11 @@ class RunCallbacks:
         return self._stops()
 
     def steps_of_stage(self, taken: int, planned: int, current: int) -> int:
-        """After how many steps the stage ends; runs with replicas keep the plan.
+        """Returns the number of steps in the stage; runs with replicas keep the plan.
 
         Args:
-          taken: steps of the stage that the run has taken.
-          planned: steps by plan.
+          taken: steps taken in the stage.
+          planned: planned steps.
           current: the last answer, or `planned`.
         """
         if self._distribution.replicas > 1:
@@ -104,12 +104,12 @@ class RunCallbacks:
         return max(min([planned, *answers]) if answers else current, taken)
 
     def evaluated(self, metrics: Mapping[str, float], loss: float | None) -> None:
-        """Receives an evaluation; the next epoch's logs have it, with names that begin with `val_`."""
+        """Receives an evaluation for the next epoch's logs; names begin with `val_`."""
         measured = metrics if loss is None else {**metrics, "loss": loss}
         self._metrics = {f"val_{name}": float(value) for name, value in measured.items()}
 
     def end_epoch(self, epoch: int) -> bool:
-        """Ends an epoch, with the mean losses of its steps and an evaluation since the last one; see `end_step`."""
+        """Ends an epoch, with its mean losses and an evaluation since the last one; see `end_step`."""
         if not self._is_used:
             return False
         means = tf.reduce_mean(tf.stack(self._losses), axis=0).numpy().tolist()

@@ -1,4 +1,4 @@
-"""How a run cuts long texts: checks of `RunConfig.truncation`, and of the truncation that a model has."""
+"""Checks how a run cuts long texts: `RunConfig.truncation`, or the model's truncation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 def truncation_problems(
     given: str | None, vocabulary: Vocabulary | None, stages: Sequence[Stage], data: RunData
 ) -> list[str]:
-    """Reasons why texts of these data cannot be cut so.
+    """Reports why texts in these data cannot be cut this way.
 
     Args:
       given: `RunConfig.truncation`.
-      vocabulary: vocabulary of the run, whose truncation counts if none is given; None if it is unknown.
-      stages: stages of the run.
-      data: data of the run.
+      vocabulary: the run's vocabulary; its truncation counts if `given` is None. None if unknown.
+      stages: the run's stages.
+      data: the run's data.
     """
     remedy = "leave it out" if given else f"the model is stored with it; pass {argument('truncation', 'head')}"
     if data.task is None or get_task(data.task).window_options:

@@ -1,4 +1,4 @@
-"""Thresholds of answers that a run chooses on its dev split, from its options."""
+"""Answer thresholds to choose on the dev split, from run options."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def choice_of(run: RunConfig, metric: str) -> DecisionChoice | None:
-    """What a run chooses; `metric` selects its best checkpoint. None for nothing."""
+    """Returns the run's choice, or None; `metric` selects its best checkpoint."""
     if not run.decision_thresholds and run.reject is None:
         return None
     return DecisionChoice(metric=metric if run.decision_thresholds else None, keep=run.reject)
 
 
 def choice_problems(run: RunConfig, stages: Sequence[Stage], data: RunData) -> list[str]:
-    """Reasons why a run with these stages and data cannot choose thresholds."""
+    """Reports why a run with these stages and data cannot choose thresholds."""
     choice = choice_of(run, data.main_metric)
     if choice is None:
         return []
@@ -37,7 +37,7 @@ def choice_problems(run: RunConfig, stages: Sequence[Stage], data: RunData) -> l
 
 
 def log_heads_without_choice(run: RunConfig, data: RunData) -> None:
-    """Names the heads whose answers have no thresholds, in a run that chooses those of others."""
+    """Names heads without thresholds, in a run that chooses them for others."""
     choice = choice_of(run, data.main_metric)
     if choice is None or data.task is None:
         return

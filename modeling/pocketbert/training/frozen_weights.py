@@ -1,4 +1,4 @@
-"""Weights that a run leaves as they are: layers with `trainable = False` in memory, and `RunConfig.freeze`."""
+"""Weights that a run leaves unchanged: layers with `trainable = False` in memory, and `RunConfig.freeze`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pocketbert.training.weight_patterns import matching_paths, parse_rate_facto
 
 @dataclass(frozen=True)
 class FrozenWeights:
-    """Weights of a model in memory that Keras would not train.
+    """Weights that Keras would not train in a model in memory.
 
     Attributes:
       paths: their paths in that model.
-      tasks: tasks of its heads.
+      tasks: its heads' tasks.
     """
 
     paths: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class FrozenWeights:
 
     @classmethod
     def of(cls, model: Any) -> FrozenWeights:
-        """The frozen weights of a model in memory; none for a path or an architecture."""
+        """Finds the frozen weights of a model in memory; none for a path or an architecture."""
         if not hasattr(model, "weights_by_path"):
             return cls()
         learning = {id(variable) for variable in model.trainable_variables}
@@ -41,7 +41,7 @@ class FrozenWeights:
         return cls(tuple(paths), tuple(model.tasks))
 
     def in_run(self, config: EncoderConfig, tasks: Sequence[TaskConfig], *, new_head: bool | None) -> tuple[str, ...]:
-        """Paths of the frozen weights in the model of a run, whose new heads are trained."""
+        """Paths of the frozen weights in a run's model; its new heads are trained."""
         prefixes = {"encoder.": "encoder."}
         if not new_head:
             held = dict(zip(self.tasks, head_names(self.tasks), strict=True))
@@ -66,7 +66,7 @@ def frozen_paths(
     *,
     new_head: bool | None,
 ) -> tuple[str, ...]:
-    """Paths of all weights that a run leaves as they are; `patterns` are those of `RunConfig.freeze`."""
+    """Paths of all weights to leave unchanged; `patterns` are from `RunConfig.freeze`."""
     paths = {*frozen.in_run(config, tasks, new_head=new_head)} if frozen.paths else set()
     for pattern in patterns:
         paths |= {*matching_paths("freeze", pattern, config, tasks)}
@@ -76,7 +76,7 @@ def frozen_paths(
 def freeze(
     stages: Sequence[Stage], paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]
 ) -> tuple[Stage, ...]:
-    """The stages without updates of some weights.
+    """Freezes weights in all stages.
 
     Raises:
       UserError: a stage has no weight left to train.
@@ -99,7 +99,7 @@ def freeze(
 
 
 def check_rates(run: RunConfig, paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
-    """Raises a `UserError` for learning rates of frozen weights alone; `paths` are those of the frozen weights."""
+    """Raises a `UserError` for learning rates that reach frozen weights only; `paths` are the frozen weights."""
     weights = {
         f"rate_factors for {pattern!r}": matching_paths("rate_factors", pattern, config, tasks)
         for pattern in parse_rate_factors(run.rate_factors)
@@ -122,7 +122,7 @@ def _trains(trainable: Callable[[str], bool], untrained: Collection[str], name: 
 
 
 def outline(paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskConfig]) -> list[str]:
-    """The paths, with one prefix such as `encoder.layers.0` instead of all weights below it."""
+    """Shortens paths to one prefix, such as `encoder.layers.0`, for all weights below it."""
     others = {path for path in tensor_specs(config, tasks) if path not in paths}
     outlined = []
     for path in paths:
@@ -134,7 +134,7 @@ def outline(paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskC
 
 
 def in_words(part: str) -> str:
-    """A part of `outline` for a message, where layers count from 1 as in `RunConfig.freeze`."""
+    """Formats a part from `outline` for a message, with layers from 1 as in `RunConfig.freeze`."""
     layer = re.fullmatch(r"encoder\.layers\.([0-9]+)(?:\.(.+))?", part)
     if layer is None:
         return part

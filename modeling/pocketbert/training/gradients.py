@@ -1,4 +1,4 @@
-"""Gradient clipping by global norm, and conversion of sparse gradients to dense ones."""
+"""Clips gradients by global norm, and converts sparse gradients to dense ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 def dense_and_clipped(gradients: Sequence[Gradient], clip_norm: float | None) -> list[tf.Tensor]:
     """Clips gradients by their global norm and makes them dense (Pascanu et al. 2013, algorithm 1).
 
-    Duplicate rows of a sparse gradient are summed before the norm is computed. `tf.clip_by_global_norm` does not sum
-    them. Adam's moments decay in every row at every step, so the update of an embedding is dense in any case. Clipping
-    before the conversion saves two passes over the embedding.
+    Sums duplicate rows in sparse gradients before the norm; `tf.clip_by_global_norm` does not. Adam's moments decay in
+    every row at every step, so an embedding's update is dense in any case. Clipping before the conversion saves two
+    passes over the embedding.
 
     Args:
       gradients: dense or sparse (`tf.IndexedSlices`).
-      clip_norm: maximum global norm over all gradients; None for no clipping. Gradients with a norm up to `clip_norm`
-        keep their bits.
+      clip_norm: maximum global norm; None for no clipping. Gradients with a norm up to `clip_norm` keep their bits.
 
     Returns:
-      Dense gradients with the shapes of the weights, in the order of `gradients`.
+      Dense gradients with the weights' shapes, in order.
     """
     if clip_norm is not None:
         gradients = [_sum_duplicate_rows(gradient) for gradient in gradients]
@@ -48,7 +47,7 @@ def _sum_duplicate_rows(gradient: Gradient) -> Gradient:
 
 
 def dense(gradient: Gradient) -> tf.Tensor:
-    """Converts a gradient to a tensor with the shape of its weight."""
+    """Converts a gradient to a tensor with its weight's shape."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     # `tf.convert_to_tensor` would do the same and warn about memory.

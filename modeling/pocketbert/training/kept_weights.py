@@ -1,4 +1,4 @@
-"""The weights that a stage keeps: model and adapters in a folder, with their digest."""
+"""A stage's kept weights: model and adapters in a folder, with their digest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def save_kept(folder: Path, model: Model, adapters: Adapters, temperature: float
       folder: receives `model/` and `adapters.safetensors`.
       model: the model.
       adapters: its adapters, if any.
-      temperature: divisor of the saved logits; the model in memory stays as it is.
+      temperature: divisor for the saved logits; the model in memory stays as it is.
     """
     with _divided_logits(model, temperature):
         model.save_pretrained(folder / MODEL_FOLDER, overwrite=True)
@@ -38,10 +38,10 @@ def save_kept(folder: Path, model: Model, adapters: Adapters, temperature: float
 
 
 def load_kept(folder: Path, model: Model, adapters: Adapters, digest: str) -> None:
-    """Loads the weights that a stage kept into a model and its adapters.
+    """Loads a stage's kept weights into a model and its adapters.
 
     Raises:
-      UserError: the weights differ from those that the run saved.
+      UserError: the weights are not those saved by the run.
     """
     check_kept(folder, digest)
     tensors = read_directory(folder / MODEL_FOLDER).tensors
@@ -54,13 +54,13 @@ def load_kept(folder: Path, model: Model, adapters: Adapters, digest: str) -> No
 
 
 def digest_kept(folder: Path) -> str:
-    """Returns the SHA-256 of the weights in a folder: model directory and adapters, if any."""
+    """Returns the SHA-256 for weights in a folder: model directory and adapters, if any."""
     files = [folder / MODEL_FOLDER / WEIGHTS_NAME, folder / ADAPTERS_FILE]
     return hashlib.sha256(" ".join(sha256(file) for file in files if file.exists()).encode()).hexdigest()
 
 
 def check_kept(folder: Path, expected: str) -> None:
-    """Raises a `UserError` if the weights in a folder differ from those that the run saved."""
+    """Raises a `UserError` if a folder's weights are not those saved by the run."""
     if expected and digest_kept(folder) != expected:
         raise UserError(
             f"{folder / MODEL_FOLDER} is damaged: its weights differ from those that the run saved; pass "
@@ -70,7 +70,7 @@ def check_kept(folder: Path, expected: str) -> None:
 
 @contextlib.contextmanager
 def _divided_logits(model: Model, temperature: float) -> Iterator[None]:
-    """Divides the logits of the first head by a temperature within the context; afterwards all bits are as before."""
+    """Divides the first head's logits by a temperature within the context; then restores all bits."""
     variables = [] if temperature == 1 else next(iter(model.heads.values())).output_projection.weights
     before = [variable.numpy() for variable in variables]
     for variable, value in zip(variables, before, strict=True):

@@ -1,4 +1,4 @@
-"""Losses on labels, for every objective; the task of each head defines its loss."""
+"""Label losses for every objective; each head's task defines its loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketbert.training.stage import LABEL_TERMS, Stage
 
 
 def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """Loss of the stage's task, float32 scalar; see `Task.loss`.
+    """Computes the loss of the stage's task, float32 scalar; see `Task.loss`.
 
     With label smoothing s, it is (1 − s)·loss + s·loss against equal probabilities (Szegedy et al. 2016, section 7,
     https://arxiv.org/abs/1512.00567).
@@ -24,7 +24,7 @@ def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor 
       stage: a stage with a task.
       model: features of the trained model, with `logits`.
       batch: a batch with `labels`.
-      weights: factors of the losses of the examples or of their labels, as in `Task.loss`; None for 1.
+      weights: loss factors for examples or their labels, as in `Task.loss`; None for 1.
     """
     assert stage.task is not None
     task = get_task(stage.task)
@@ -33,9 +33,9 @@ def labels_loss(stage: Stage, model: Features, batch: Batch, weights: tf.Tensor 
 
 
 def pretraining_losses(model: Features, batch: Batch, smoothing: float = 0.0) -> dict[str, tf.Tensor]:
-    """BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars.
+    """Computes BERT's two losses (Devlin et al. 2019, section 3.1): `masked_lm` and `next_sentence`, float32 scalars.
 
-    Label smoothing is for the masked tokens.
+    Label smoothing is for masked tokens.
     """
     return {
         kind: head_loss(kind, logits, batch[LABEL_TERMS[kind]], smoothing)
@@ -44,7 +44,7 @@ def pretraining_losses(model: Features, batch: Batch, smoothing: float = 0.0) ->
 
 
 def head_loss(kind: str, logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
-    """Loss of a pretraining head, float32 scalar; see `Task.loss`."""
+    """Computes a pretraining head's loss, float32 scalar; see `Task.loss`."""
     task = get_task(TaskConfig(kind=kind))
     (name,) = task.output_names
     # These losses ignore the mask; their labels mark the positions that count.

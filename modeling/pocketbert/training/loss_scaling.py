@@ -1,10 +1,10 @@
-"""Dynamic loss scaling for computation in float16 (Micikevicius et al. 2018, section 3.2).
+"""Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2, https://arxiv.org/abs/1710.03740).
 
-https://arxiv.org/abs/1710.03740. float16 rounds gradients below 2^-25 to 0, so the loss is multiplied by a scale before
-the backward pass, and the gradients of the float32 weights are divided by it. An update with a gradient that is
-infinite or NaN is skipped and halves the scale, down to 1; 2000 updates without one double it. The scale starts at
-2^15. The optimizer is Keras' `LossScaleOptimizer`, which Keras puts around every optimizer under its `mixed_float16`
-policy; a skipped update advances the learning rate, but changes neither weights nor moments.
+float16 rounds gradients below 2^-25 to 0, so a scale multiplies the loss before the backward pass and divides the
+gradients of the float32 weights. An update with an infinite or NaN gradient is skipped and halves the scale, down to 1;
+2000 updates without one double it. The scale starts at 2^15. The optimizer is Keras' `LossScaleOptimizer`, which Keras
+puts around every optimizer under its `mixed_float16` policy; a skipped update advances the learning rate, but changes
+neither weights nor moments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pocketbert.errors import TrainingFailed
 from pocketbert.progress import log_info
 from pocketbert.training.gradients import Gradient
 
-# Names of values in results of steps and in lines of the log.
+# Names in step results and log lines.
 SKIPPED, LOSS_SCALE = "skipped", "loss_scale"
 _LEAST_SCALE = 1.0
 
@@ -30,28 +30,28 @@ def scales_losses(optimizer: Any) -> bool:
 
 
 def with_loss_scaling(optimizer: Any) -> Any:
-    """The optimizer for models made under the current precision policy, as Keras' `compile` makes it."""
+    """Wraps an optimizer for models under the current precision policy, as Keras' `compile` does."""
     is_float16 = tf_keras.mixed_precision.global_policy().name == "mixed_float16"
     return tf_keras.mixed_precision.LossScaleOptimizer(optimizer) if is_float16 else optimizer
 
 
 def without_loss_scaling(optimizer: Any) -> Any:
-    """The optimizer that updates the weights."""
+    """Returns the optimizer for the weights."""
     return optimizer.inner_optimizer if scales_losses(optimizer) else optimizer
 
 
 def loss_scale(optimizer: Any) -> float:
-    """The current scale of an optimizer that scales losses."""
+    """Returns the current scale of an optimizer with loss scaling."""
     return float(optimizer.loss_scale)
 
 
 def scaled_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
-    """The loss to differentiate."""
+    """Returns the loss to differentiate."""
     return optimizer.get_scaled_loss(loss) if scales_losses(optimizer) else loss
 
 
 def unscaled_gradients(optimizer: Any, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None]:
-    """The gradients of the loss from those of the `scaled_loss`."""
+    """Converts gradients of the `scaled_loss` to gradients of the loss."""
     return optimizer.get_unscaled_gradients(gradients) if scales_losses(optimizer) else gradients
 
 
@@ -59,7 +59,7 @@ def apply_gradients(optimizer: Any, gradients_and_variables: Sequence[tuple[Grad
     """Takes one step with unscaled gradients.
 
     Returns:
-      With loss scaling, `skipped`: float32 scalar, 1 for a skipped update and 0 otherwise. Without it, nothing.
+      With loss scaling, `skipped`: float32 scalar, 1 for a skipped update, else 0. Otherwise nothing.
     """
     if not scales_losses(optimizer):
         optimizer.apply_gradients(gradients_and_variables)
@@ -72,10 +72,10 @@ def apply_gradients(optimizer: Any, gradients_and_variables: Sequence[tuple[Grad
 
 
 def loss_scale_state(optimizer: Any) -> dict[str, tf.Variable]:
-    """The scale and the number of updates since it changed, by name, for checkpoints; nothing without loss scaling."""
+    """Returns the scale and the updates since it changed, by name, for checkpoints; nothing without loss scaling."""
     if not scales_losses(optimizer):
         return {}
-    # Keras has no public name for the variable of the scale.
+    # Keras has no public name for this variable.
     return {
         f"{LOSS_SCALE}/scale": optimizer._loss_scale.current_loss_scale,
         f"{LOSS_SCALE}/updates": optimizer.dynamic_counter,
@@ -83,16 +83,13 @@ def loss_scale_state(optimizer: Any) -> dict[str, tf.Variable]:
 
 
 def report_skipped(rows: Sequence[Sequence[float]], column: int, last_step: int, scale: float) -> int:
-    """Logs the skipped updates.
+    """Logs the skipped updates and returns their number.
 
     Args:
-      rows: values of consecutive steps.
+      rows: values for consecutive steps.
       column: index of `skipped` in a row.
-      last_step: step of the last row.
+      last_step: step in the last row.
       scale: the current scale.
-
-    Returns:
-      The number of skipped updates.
 
     Raises:
       TrainingFailed: an update was skipped at the least scale.

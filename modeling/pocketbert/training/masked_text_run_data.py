@@ -1,4 +1,4 @@
-"""Plain text as the data of masked LM, and its metrics on a dev part."""
+"""Plain text as data for masked LM, and metrics on its dev part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pocketbert.training.pretraining_run_data import BATCH_SIZE, answer_sums
 from pocketbert.training.run_data import StageEvaluator, TextRunData
 from pocketbert.training.stage import Stage
 
-# Seed and epoch of the dev part's inputs and masks, so that every evaluation and every run has the same ones.
+# Seed and epoch for the dev part's inputs and masks, so that all evaluations and runs have the same.
 _SEED = _EPOCH = 0
 # JSON has no infinity.
 _LARGEST_EXPONENT = math.log(1e300)
@@ -37,14 +37,14 @@ class MaskedTextRunData(TextRunData):
     """Plain text for masked LM.
 
     Args:
-      data: the text, with or without a dev part of its own.
+      data: the text, with or without its own dev part.
       dev_every: one in this many documents or lines is the dev part, see `TextSplit`; 0 for none.
 
     Attributes:
-      dev: token ids of the dev part; None without one, or before the first call of `encoded`.
+      dev: the dev part's token ids; None without one, or before the first call of `encoded`.
     """
 
-    # As in BERT, there is no dropout between the encoder's outputs and this head.
+    # As in BERT, no dropout between encoder outputs and this head.
     tasks = (TaskConfig(kind="masked_lm", dropout=0.0),)
 
     def __init__(self, data: TextData, dev_every: int) -> None:
@@ -76,7 +76,7 @@ class MaskedTextRunData(TextRunData):
         return pack(split.training(), tokenizer, stage.max_length, seed=seed, **options)
 
     def evaluated_length(self, stage: Stage) -> int | None:
-        """See `RunData`; every stage is evaluated on the dev part, if there is one."""
+        """See `RunData`; every stage is evaluated on the dev part, if any."""
         return stage.max_length if self.main_metric else None
 
     def evaluator(
@@ -99,7 +99,7 @@ class MaskedTextEvaluator:
     Args:
       model: the model; its weights may change between calls.
       encoded: the dev part.
-      max_batches: maximum number of batches of `BATCH_SIZE` inputs, a fixed random sample.
+      max_batches: most batches with `BATCH_SIZE` inputs, a fixed random sample.
 
     Attributes:
       loss: `masked_lm_loss` in the last call of `metrics`.
@@ -118,7 +118,7 @@ class MaskedTextEvaluator:
         self._count = tf.function(self._counts, input_signature=self._batches.element_spec, autograph=False)
 
     def metrics(self, when: str) -> dict[str, float]:
-        """Metrics of the current weights.
+        """Returns metrics for the current weights.
 
         Args:
           when: completes an error message, for example `after step 7`.
@@ -138,7 +138,7 @@ class MaskedTextEvaluator:
         }
 
     def _counts(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
-        """Float32 [3]: count, summed loss and number of correct answers of masked tokens."""
+        """Float32 [3]: count, summed loss and correct answers for masked tokens."""
         with padding_after_texts(self._model):
             outputs = self._model(inputs, training=False)
         return tf.stack(answer_sums(labels, outputs["prediction_logits"], is_labelled(labels)))

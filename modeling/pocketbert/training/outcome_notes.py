@@ -1,4 +1,4 @@
-"""Signs that a run ended with a weak model, and the simple methods that it is compared with."""
+"""Signs that a run ended with a weak model, and simple methods to compare it with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pocketbert.training.run_folder import read_log
 
 # Mean top probability above chance, below which probabilities say nothing.
 _FLAT = 0.15
-# A last evaluation whose loss is so much lower than the one before: more steps would help.
+# Ratio between the last two dev losses: below it, more steps would help.
 _FALLING = 0.97
 
 
@@ -35,14 +35,14 @@ def with_notes(
     sources: Sequence[object],
     cause: str | None = None,
 ) -> Scores:
-    """Adds simple methods and warnings to the scores of a run.
+    """Adds simple methods and warnings to a run's scores.
 
     Args:
-      scores: scores on the dev split.
-      methods: fields of `Baseline`.
+      scores: dev scores.
+      methods: `Baseline` fields.
       notes: signs of weak training.
-      data: warnings about the data.
-      sources: files of the data, which a result does not name: it is the same if they move.
+      data: data warnings.
+      sources: data files. A result does not name them: it is the same if they move.
       cause: see `Scores`.
     """
     texts = [str(note) for note in data]
@@ -59,7 +59,7 @@ def with_notes(
 
 
 def flat_notes(evaluator: Any, classes: Sequence[str], whose: str = "the") -> list[str]:
-    """A warning if the probabilities of the last evaluation are hardly better than chance."""
+    """Warns if the last evaluation's probabilities are hardly better than chance."""
     top = getattr(evaluator, "top_probability", None)
     if top is None or not classes or top >= 1 / len(classes) + _FLAT:
         return []
@@ -71,7 +71,7 @@ def flat_notes(evaluator: Any, classes: Sequence[str], whose: str = "the") -> li
 
 
 def falling_notes(folder: Path, stage: str) -> list[str]:
-    """A warning if the dev loss of a stage fell to its end."""
+    """Warns if a stage's dev loss fell to the end."""
     losses = [
         line["loss"]
         for line in read_log(folder)
@@ -83,7 +83,7 @@ def falling_notes(folder: Path, stage: str) -> list[str]:
 
 
 def teacher_notes(scores: Scores, teacher: float | None) -> list[str]:
-    """A warning if a student is more than two standard errors below its teacher."""
+    """Warns if a student is more than two standard errors below its teacher."""
     if teacher is None or teacher - scores.score <= 2 * scores.standard_error:
         return []
     layers = argument("teacher_layers", python="pb.TeacherLayers(…)")

@@ -41,19 +41,18 @@ def pretrain(
     Call it again with the same arguments to resume an interrupted run, as for `finetune`.
 
     Args:
-      model: name of a preset, an architecture or a config.json for new weights; or a model in memory or in a model
+      model: a preset name, an architecture or a config.json for new weights; or a model in memory or in a model
         directory to continue from, including its masked-LM and next-sentence heads. Layers with `trainable = False` in
         memory keep their weights. Plain text needs a model with a tokenizer.
       data: the examples; `data.dev` is the dev split. With `PretrainConfig(objective="mlm")`, plain text from
         `pb.data.text`.
-      output: folder of the run, as for `finetune`.
+      output: folder for the run, as for `finetune`.
       config: training options.
-      run: options of the run.
+      run: run options.
       callbacks: as for `finetune`.
 
     Returns:
-      The model with both heads, or with the masked-LM head, and its metrics on the dev split; an `AdaptationResult` for
-      plain text.
+      The model with its pretraining heads, and its dev metrics; an `AdaptationResult` for plain text.
 
     Raises:
       UserError: bad input; nothing was written.

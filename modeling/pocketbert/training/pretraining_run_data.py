@@ -1,4 +1,4 @@
-"""Pretraining examples as the data of a run, and MLM and NSP metrics on their dev split."""
+"""Pretraining examples as run data, and MLM and NSP metrics on their dev split."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pocketbert.training.initialization import tokenizer_problems
 from pocketbert.training.run_data import RunData, StageEvaluator
 from pocketbert.training.stage import Stage
 
-# Examples per call of the model.
+# Examples per model call.
 BATCH_SIZE = 32
-# Seed and epoch of order and masks, so that every evaluation uses the same examples and masks.
+# Seed and epoch for order and masks, so that every evaluation uses the same.
 _SEED = _EPOCH = 0
 
 
 class PretrainingRunData(RunData):
-    """Pretraining examples of `pocketbert pretrain-data`.
+    """Examples from `pocketbert pretrain-data`.
 
     Attributes:
       given: the examples.
@@ -36,7 +36,7 @@ class PretrainingRunData(RunData):
 
     served = ("pretraining",)
     vocabulary: Vocabulary
-    # As in BERT, there is no dropout between the encoder's outputs and these heads.
+    # As in BERT, no dropout between encoder outputs and these heads.
     tasks = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in PRETRAINING_HEADS)
 
     def __init__(self, data: PretrainingData) -> None:
@@ -140,7 +140,7 @@ class PretrainingRunData(RunData):
         )
 
     def evaluated_length(self, stage: Stage) -> int | None:
-        """See `RunData`; every stage is evaluated on the dev split, if there is one."""
+        """See `RunData`; every stage is evaluated on the dev split, if any."""
         return None if self.given.dev is None else self.given.dev.max_length
 
     def evaluator(
@@ -166,7 +166,7 @@ class PretrainingEvaluator:
     Args:
       model: the model; its weights may change between calls.
       data: the dev split.
-      max_batches: maximum number of batches of `BATCH_SIZE` examples, a fixed random sample.
+      max_batches: most batches with `BATCH_SIZE` examples, a fixed random sample.
 
     Attributes:
       loss: sum of both losses in the last call of `metrics`.
@@ -181,7 +181,7 @@ class PretrainingEvaluator:
         self._count = tf.function(self._counts, input_signature=[self._batches.element_spec], autograph=False)
 
     def metrics(self, when: str) -> dict[str, float]:
-        """Metrics of the current weights.
+        """Returns metrics for the current weights.
 
         Args:
           when: completes an error message, for example `after step 7`.
@@ -202,7 +202,7 @@ class PretrainingEvaluator:
         }
 
     def _counts(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Float32 [6]: count, summed loss and number of correct answers of masked tokens, then of examples."""
+        """Float32 [6]: count, summed loss and correct answers for masked tokens, then for examples."""
         inputs = {name: value for name, value in batch.items() if not name.endswith("_labels")}
         outputs = self._model(inputs, training=False)
         words, sentences = batch["masked_lm_labels"], batch["next_sentence_labels"]
@@ -219,7 +219,7 @@ def _vocabulary(data: PretrainingData) -> Vocabulary:
 
 
 def answer_sums(labels: tf.Tensor, logits: tf.Tensor, counted: tf.Tensor) -> list[tf.Tensor]:
-    """Float32 scalars: count, summed loss in nats and number of correct answers, of the counted labels."""
+    """Float32 scalars for the counted labels: count, summed loss in nats and correct answers."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     right = tf.equal(tf.argmax(logits, axis=-1, output_type=labels.dtype), labels)
     weights = tf.cast(counted, tf.float32)

@@ -1,4 +1,4 @@
-"""Make a model round like an exported file, for quantization-aware training."""
+"""Makes a model round like an exported file, for quantization-aware training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None
     """Rounds weights and activations from now on, in training and evaluation.
 
     Args:
-      model: changed in place. Graphs that were traced before do not round.
-      recipe: recipe of the exported file.
-      logits_only: the last layer may compute the first token only if the heads read no other, as in the file; its
-        ranges then contain no other token.
+      model: changed in place. Graphs traced before do not round.
+      recipe: recipe for the exported file.
+      logits_only: whether the last layer may compute the first token only if the heads read no other, as in the file;
+        its ranges then contain no other token.
     """
     config, encoder = model.config, model.encoder
     rounding = fake_quantization(recipe, has_layer_norm=config.norm == "layer_norm")
@@ -48,7 +48,7 @@ def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None
 
 
 def _readers(model: Model) -> Iterator[tuple[tf_keras.layers.Layer, Dense]]:
-    """Pairs of a norm and a dense layer that export folds the norm into."""
+    """Yields pairs: a norm, and a dense layer to fold it into at export."""
     config, encoder = model.config, model.encoder
     before = encoder.embeddings.norm
     if config.embedding_projection == "output":
@@ -84,7 +84,7 @@ def _reads_first_token(model: Model) -> bool:
 
 
 def _entrance(block: Block, config: EncoderConfig) -> tuple[list[Dense], list[Dense]]:
-    """Dense layers that read the input of a block: those for the rows of its output, and those for all rows."""
+    """Dense layers on a block's input: those for the rows of its output, and those for all rows."""
     attention = block.attention
     if config.bottleneck is None:
         return [attention.query], [attention.key, attention.value]

@@ -15,14 +15,14 @@ from pocketbert.errors import raise_if_any
 class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0 to `peak`, then linear decay to 0.
 
-    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: the decay starts from `peak` at the
-    end of the warm-up, as in transformers. In BERT's code it starts at step 0, so the rate drops to
-    peak * (1 - warmup_steps / total_steps) at the end of the warm-up.
+    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: the decay starts from `peak` after
+    the warm-up, as in transformers. In BERT's code it starts at step 0, so the rate drops to peak * (1 - warmup_steps /
+    total_steps) after the warm-up.
 
     Args:
       peak: peak learning rate.
       total_steps: the rate is 0 from this step on.
-      warmup_steps: number of warm-up steps; if positive, the rate at step 0 is 0.
+      warmup_steps: warm-up steps; if positive, the rate at step 0 is 0.
     """
 
     def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0) -> None:
@@ -36,7 +36,7 @@ class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate, a float32 scalar, at a step that counts from 0."""
+        """Returns the learning rate, a float32 scalar, at a step from 0."""
         position = tf.cast(step, tf.float32)
         down = (self.total_steps - position) / (self.total_steps - self.warmup_steps)
         up = position / max(self.warmup_steps, 1)
@@ -44,11 +44,11 @@ class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * part
 
     def _decay(self, left: tf.Tensor) -> tf.Tensor:
-        """Share of the peak for a share `left` of the steps after the warm-up."""
+        """Share of the peak when a share `left` of the steps after the warm-up is left."""
         return left
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of a new instance."""
+        """Returns arguments for a new instance."""
         return {"peak": self.peak, "total_steps": self.total_steps, "warmup_steps": self.warmup_steps}
 
 
@@ -69,7 +69,7 @@ class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
       peak: learning rate after the warm-up.
-      warmup_steps: number of warm-up steps; if positive, the rate at step 0 is 0.
+      warmup_steps: warm-up steps; if positive, the rate at step 0 is 0.
     """
 
     def __init__(self, peak: float, warmup_steps: int = 0) -> None:
@@ -79,12 +79,12 @@ class ConstantSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = warmup_steps
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns the learning rate, a float32 scalar, at a step that counts from 0."""
+        """Returns the learning rate, a float32 scalar, at a step from 0."""
         part = tf.minimum(tf.cast(step, tf.float32) / max(self.warmup_steps, 1), 1.0)
         return self.peak * (part if self.warmup_steps else tf.ones_like(part))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of a new instance."""
+        """Returns arguments for a new instance."""
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 

@@ -133,9 +133,7 @@ class Trainer:
         return {"skipped_steps": skipped_steps(self.folder)} if has_log else {}
 
     def load_kept(self) -> None:
-        """Loads the kept weights, since the last step is not always the best, and a resumed, finished run has initial
-        weights.
-        """
+        """Loads the kept weights: the last may not be the best, and a resumed, finished run has initial weights."""
         load_kept(self.folder, self.model, self.adapters, self.state.kept)
 
     def evaluator(self, stage: Stage) -> StageEvaluator | None:
@@ -376,8 +374,7 @@ def train_seeds(
     run: RunConfig = RunConfig(),  # noqa: B008
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Runs `finetune`, `distill` or `pretrain` once per seed, in subfolders `seed-N`; returns the result of
-    `run_seeds`.
+    """Runs `finetune`, `distill` or `pretrain` per seed, in subfolders `seed-N`; returns the result of `run_seeds`.
 
     Also writes the returned values to `result.json` in `output`. The other arguments are those for `train`; each seed
     replaces the one in `run`.

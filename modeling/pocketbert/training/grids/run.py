@@ -51,8 +51,8 @@ def run_grid(
       recorded: everything that determines the results, except grid and seeds; JSON values.
       make_run: starts or resumes a run in its folder. It writes a model directory and a `result.json` with
         `main_metric` and `metrics`; higher metrics are better. See `Workers.outcomes`.
-      choose: statistic over seeds; the best point has the highest mean, median or maximum main metric, the first in a
-        tie.
+      choose: statistic over seeds; the point with the highest mean, median or maximum main metric is best, or the first
+        such.
       workers: where to execute runs; None for one after another in this process.
       work: relative duration of a run at a point, to estimate the remaining time.
       overwrite: replace a search in `output` that is finished or has other options.

@@ -1,1 +1,1 @@
-"""The objectives of the trainer that need no teacher."""
+"""Training objectives without a teacher."""

@@ -1,4 +1,4 @@
-"""Pretraining: one stage with the losses of masked LM and next-sentence prediction, or of masked LM alone."""
+"""Pretraining: one stage with masked LM and next-sentence prediction, or masked LM alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pretraining(Objective):
 
 @dataclass(frozen=True)
 class MaskedText(Objective):
-    """The loss of masked LM (Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019 have no other one)."""
+    """Masked LM loss (Devlin et al. 2019, section 3.1, task 1; Liu et al. 2019 have no other one)."""
 
     name: ClassVar[str] = "mlm"
 
@@ -42,7 +42,7 @@ class MaskedText(Objective):
 
 
 def pretraining_stage(config: PretrainConfig, max_length: int) -> Stage:
-    """The stage of a pretraining."""
+    """Makes the stage for a pretraining."""
     config = config.resolved()
     alone = config.objective == "mlm"
     # `resolved` has given every option its value.
