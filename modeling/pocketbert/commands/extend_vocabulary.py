@@ -1,9 +1,9 @@
 r"""Add tokens to a model's vocabulary, for markers such as [E1] or for words of your field.
 
-This command adds your tokens to the tokenizer, and a row for each to the word embedding: the mean over the rows that
-stood for its text before. All other weights stay as they are, heads included. Train the model afterwards: the new
-rows are only a start. The result equals `add_tokens` and `resize_token_embeddings` in transformers, which reads it
-with equal ids. It works for WordPiece, byte-level BPE and unigram.
+This command adds your tokens to the tokenizer, and a row for each to the word embedding: the mean row of the tokens
+that its text had before. All other weights stay as they are, heads included. Train the model afterwards: the new rows
+are only a start. The result equals `add_tokens` and `resize_token_embeddings` in transformers, and transformers reads
+it with equal ids. It works for WordPiece, byte-level BPE and unigram.
 
 With --text and --count instead of --tokens, the command chooses the new tokens: the words in your text that the
 tokenizer splits most, by occurrences times saved tokens. It finds them as whole words only. It prints the tokens per

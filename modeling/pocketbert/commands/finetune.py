@@ -12,7 +12,7 @@ For small data, --kfold=5 scores each example with a model trained on the other 
 to predictions.jsonl. model/ is then trained on all examples, and has no dev score. These predictions also choose the
 thresholds for --decision-thresholds and --reject.
 
-From a CoNLL file or, with --kind=token_classification, a JSONL file with spans, the model learns to find spans.
+From a CoNLL file, or a JSONL file with --kind=token_classification, the model learns to find spans such as names.
 
 For questions, the model predicts the start and end of the answer in windows of --max-length tokens. It also learns
 to give no answer if some training questions have none.

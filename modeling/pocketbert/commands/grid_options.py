@@ -22,7 +22,8 @@ class GridOptions:
     """Grid search options.
 
     Attributes:
-      grid: search option=value,value or a paper's grid such as bert; repeat it for combinations. Your values win.
+      grid: search option=value,value or a paper's grid such as bert; repeat it for combinations. Your values replace
+        the paper's.
       choose: with --grid: statistic over seeds for choosing the best point.
       parallel: with --grid: parallel runs; they share the cores.
       ray: with --grid: address of a Ray cluster, for example auto; its machines must share the storage of --output,
@@ -45,7 +46,6 @@ def read(options: Options, varied: tuple[type, ...], *, fixed: Collection[str]) 
       options: the command's options, with `GridOptions` and `RunFolderOptions`.
       varied: dataclasses with fields to vary.
       fixed: fields that may not vary.
-
     Raises:
       UserError: lists invalid and contradictory options.
     """

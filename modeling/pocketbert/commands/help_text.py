@@ -59,7 +59,7 @@ def option_tables(fields: Sequence[OptionField]) -> list[str]:
 
 
 def grouped(fields: Iterable[OptionField]) -> list[tuple[str, list[OptionField]]]:
-    """Groups options: required ones first, then groups by their first option, `General` last."""
+    """Groups options: required ones first, then groups in the order of their first option, `General` last."""
     groups: dict[str, list[OptionField]] = {}
     for field in fields:
         groups.setdefault("Required" if field.required else field.group, []).append(field)

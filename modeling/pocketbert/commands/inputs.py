@@ -27,8 +27,7 @@ _EXAMPLE_FILES = ("train_file", "dev_file", "augmented_file", "calibration_file"
 def check(options: Options) -> None:
     """Finds the models in the options, and checks that example files exist.
 
-    A model option takes the same values in all commands, and gives the folder: a folder, a run folder, or a `fetch`
-    name.
+    A model option takes a folder, a run folder, or a `fetch` name in all commands, and gives the folder.
 
     Raises:
       UserError: no such model, bundle or file, or a duplicate.

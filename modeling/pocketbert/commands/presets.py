@@ -1,9 +1,9 @@
 """List the architectures known by name.
 
 Each line shows sizes, encoder parameters (including the pooler), floating-point operations for a text with 128
-tokens (two per multiply-add), weights for pocketbert fetch, and the source. For bottleneck architectures, the hidden
-size is feature map / block. A star marks feed-forward networks with an expression per layer (--format=json shows
-them); they use a part of the given width.
+tokens (two per multiply-add), weights for pocketbert fetch, and the source. For bottleneck architectures, there are
+two hidden sizes: feature map / block. A star marks feed-forward networks with an expression per layer (--format=json
+shows them); they use a part of the given width.
 
 Example:
   pocketbert presets

@@ -54,7 +54,7 @@ def check_output(options: Options, *, single: bool) -> None:
 
 
 def answer(options: Options, train: Callable[..., Any], *positional: Any, **arguments: Any) -> int | None:
-    """Trains once per seed and prints JSON, and a table on stderr for several; returns 1 if training failed."""
+    """Trains once per seed; prints JSON, and for several seeds a table on stderr; returns 1 if training failed."""
 
     def make() -> dict[str, Any]:
         seeds = options[RunFolderOptions].seeds
@@ -74,8 +74,7 @@ def print_result(
     make: Callable[[], dict[str, Any]],
     remarks: Callable[[dict[str, Any]], Iterable[str]] = lambda result: (),
 ) -> int | None:
-    """Prints the result of `make` as JSON, and writes options and remarks to the run folder; returns 1 after a failure.
-    """
+    """Prints the result as JSON, and writes options and remarks to the run folder; returns 1 if training failed."""
     try:
         # Stdout has the JSON alone, whatever a library prints.
         with contextlib.redirect_stdout(sys.stderr):

@@ -229,7 +229,6 @@ def read_examples(
       augmented: output from `pocketbert augment`, with the training file's columns, or text, pair and label for GLUE.
         Rows augmented from dev examples are skipped.
       soft_labels: columns with soft labels; see `pocketbert.data.table`.
-
     Raises:
       UserError: unreadable files, or augmented questions.
     """

@@ -2,8 +2,8 @@ r"""Trim a model's vocabulary to the tokens in your texts.
 
 The word embedding is the largest part of a small model. This command counts the tokens in your texts, keeps those
 that you use, and writes a model directory with only their embedding rows. Special tokens and single characters
-always stay, so the trimmed tokenizer can still write every word. A text without unknown words keeps its tokens and
-bit-identical outputs, if the command kept all of them. A trimmed model trains, distils and exports like any other.
+always stay, so the trimmed tokenizer can still write every word. If all its tokens stay and it has no unknown words,
+a text gets the same tokens and bit-identical outputs. A trimmed model trains, distils and exports like any other.
 
 The command prints the sizes before and after, and measures on dev text how many sentences and tokens stay the
 same. If you interrupt it, rerun it: the result is bit-identical.

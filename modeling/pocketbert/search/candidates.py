@@ -60,7 +60,6 @@ def train_candidate(training: CandidateTraining, point: Mapping[str, Any], seed:
       point: the genotype as `EXPRESSIONS`.
       seed: the run's seed.
       folder: run folder; its `result.json` has the scores.
-
     Raises:
       TrainingFailed: the loss or the outputs are not finite.
     """

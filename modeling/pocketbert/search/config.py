@@ -49,17 +49,16 @@ class SearchConfig:
     """Options to search for feed-forward networks (EfficientBERT, Dong et al. 2021, sections 3.2 and 4.3).
 
     The search first warms up a supernet: the base architecture with the most stacks and the full width. Each candidate
-    starts from slices of it, trains shortly on some training examples, and is scored on others. Stage 2 starts from the
-    winner.
+    starts from slices of it, trains briefly on some examples, and is scored on others. Stage 2 starts from the winner.
 
     Stage 3 warms up another supernet, with the operations of the stage 2 winner, and trains it with one random
     candidate per step. It scores candidates with slices of these weights, without further training.
 
-    Departures: the seed draws the examples to train on and to score on; the authors take the first 10 % and the last 1
-    %, and in stage 3 the last 10 %. Without plain text, supernets are warmed up and candidates trained on the task's
+    Departures: the seed draws the examples to train on and to score on; the authors take the first 10 % and the last
+    1 %, in stage 3 the last 10 %. Without plain text, supernets are warmed up and candidates trained on the task's
     examples only. The stage 3 supernet trains on the searched task and on other tasks that you give; the paper combines
     all GLUE tasks. Each task has its own teacher; the paper has one for all. Stages 1 and 2 score on examples among
-    those for stage 3, so no supernet learns from any.
+    those for stage 3, so no supernet learns from any of them.
 
     Attributes:
       method: search method: `efficientbert`.

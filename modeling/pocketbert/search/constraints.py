@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class Constraint(Protocol):
     """A cost between `minimum` and `limit`.
 
-    Sampling may request costs for some hundred networks per candidate, often with the same shapes. Predict or cache
-    them.
+    Sampling may request costs for some hundred networks per candidate, often with the same shapes: predict or cache.
     """
 
     @property

@@ -108,8 +108,8 @@ def crossover(one: Node, other: Node, random: np.random.Generator, rule: Rule, t
 def genotype_key(genotype: Genotype, size: int, intermediate_size: int, mismatch: WidthMismatch) -> Genotype:
     """Key for a network: each layer's stacks, divisor and value key as text, see `value_key`.
 
-    Networks with equal keys compute the same function with equal weights. The authors hash the output of all layers
-    together. A key per layer also shows equal layers.
+    Networks that compute the same function with equal weights have equal keys. The authors hash the output of all
+    layers together. A key per layer also shows equal layers.
 
     Args:
       genotype: one expression per layer.

@@ -23,7 +23,6 @@ class Candidate(scores.TrialScore):
       index: number within the stage, from 0.
       genotype: one expression per layer.
       costs: cost name → value, such as `parameters`.
-
     Raises:
       UserError: a value is outside its range, or a text is no expression.
     """

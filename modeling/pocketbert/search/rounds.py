@@ -152,7 +152,6 @@ class Rounds:
           training: how to train them.
           candidates: the search's candidates; takes `count`, spread evenly from the best to the worst score.
           count: number of candidates.
-
         Returns:
           For each, `stage`, `index`, `score` in the search, and `retrained`, its score after the second training.
         """

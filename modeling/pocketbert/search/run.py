@@ -82,7 +82,8 @@ def search(
         `report.html`, `result.json`.
       teacher: the teacher, fine-tuned on the task: a model in memory or a model directory.
       text: plain text for warming up the supernet; None to use the task's examples.
-      text_teacher: model directory of a teacher for plain text, not fine-tuned, as in the authors' code, or None.
+      text_teacher: model directory of a teacher for plain text, not fine-tuned, as in the authors' code; None for
+        `teacher`.
       config: options.
       strategy: how to choose candidates.
       constraints: limits for candidates; the first one is the cost in the front (default: parameters). Journal and
@@ -92,10 +93,8 @@ def search(
       supernet: model directory of a warmed-up supernet, `supernet/model` from another search; None to train one. Give
         it the same data, seed and `score_share`: otherwise it may have learned from the examples for scores.
       overwrite: discard a finished search in the output folder, or a search with other options.
-
     Returns:
       The best architecture and the front.
-
     Raises:
       UserError: teacher, student and task do not match, no candidate can meet the constraints, or `output` contains
         another search. Nothing was written.

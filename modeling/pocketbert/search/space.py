@@ -68,7 +68,6 @@ class SearchSpace:
       stage: 1, 2 or 3.
       winner: in stages 2 and 3, the previous stage's genotype.
       constraints: costs that every genotype must meet.
-
     Raises:
       UserError: stage, winner and encoder do not match.
     """

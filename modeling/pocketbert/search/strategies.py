@@ -111,11 +111,9 @@ class Strategy(Protocol):
           history: all earlier candidates in suggestion order, also running and failed ones.
           index: this candidate's number, from 0. With the seed, it selects the random numbers, so several candidates
             can start with one history.
-
         Returns:
           A genotype that differs in text and values from all of `history`, see `SearchSpace.key`. None if 1,000 random
           ones are in `history` or break the constraints; in a stage 3 with at most 16,384 genotypes, if all do.
-
         Raises:
           UserError: no genotype meets the constraints, and there is no earlier candidate.
         """

@@ -53,7 +53,6 @@ def train_supernet(
       method: the method.
       run: run options.
       space: stage 3 space; candidates then meet its constraints, as in the authors' code. None draws from all.
-
     Raises:
       UserError: as for `distill`, or a learning supernet cannot do what the run needs. Nothing was written.
       TrainingFailed: as for `distill`.

@@ -20,11 +20,11 @@ class RunCallbacks:
     """Calls a user's callbacks in a run; only the chief has them.
 
     Besides Keras hooks, callbacks can have `on_stage_begin(name, logs)`, `on_stage_end(name, logs)` and
-    `steps_of_stage(taken, planned)`. The last one runs after each step and returns the step that ends the stage, or
+    `steps_of_stage(taken, planned)`. The last one runs after each step and returns the number of steps in the stage, or
     None for no change; a resumed run begins with its last answer.
 
-    Their `model` is the trained model, and logs hold floats. They do not see the first steps of a resumed run, and
-    nothing of a finished run. They are not saved. Unless a callback stops it, a run has the same result without them.
+    Their `model` is the trained model, and logs hold floats. They see neither the first steps of a resumed run nor a
+    finished run. They are not saved. Unless a callback stops it, a run has the same result without them.
 
     Raises:
       UserError: a callback has another class.

@@ -61,10 +61,8 @@ def class_weights(text: str, task: TaskConfig, labels: np.ndarray) -> np.ndarray
         as PyTorch's `BCEWithLogitsLoss` suggests for its `pos_weight`; labels in all or no examples keep 1.
       task: the task.
       labels: training labels from `Task.class_targets`, `[N]`, or `[N, classes]` for several labels.
-
     Returns:
       float32 `[classes]`, or None for `none`.
-
     Raises:
       UserError: the task has no classes, or lacks one of the labels.
     """
@@ -91,10 +89,8 @@ def class_weights_by_head(text: str, task: TaskConfig, data: Any) -> dict[str, n
         commas. Missing heads and labels have weight 1.
       task: the task with the heads.
       data: training examples, `SharedTexts`.
-
     Returns:
       By head, float32 `[classes]`, without heads missing in the text. None for `none`.
-
     Raises:
       UserError: no head has classes, or a head or a label is unknown.
     """

@@ -203,7 +203,8 @@ class FinetuneConfig:
       epochs: passes over the training examples.
       batch_size: batch size.
       micro_batches: parts per batch, to save memory; the update is the same.
-      max_length: maximum sequence length (default: 128, questions 384); longer texts are cut, paragraphs split.
+      max_length: maximum sequence length (default: 128, questions 384); longer texts are truncated, paragraphs read in
+        windows.
       stride: distance between windows in tokens (default: a third of --max-length).
       max_question_tokens: maximum question length; longer questions are truncated.
       weight_decay: decoupled weight decay, except for biases and norms.

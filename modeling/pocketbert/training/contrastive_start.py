@@ -74,7 +74,6 @@ def train_contrastively(
       seed: seed for the example order.
       frozen: paths of weights to leave as they are.
       rate_factors: learning rate factors by weight name in a model directory; 1 for the others.
-
     Raises:
       TrainingFailed: the loss is infinite or NaN.
     """

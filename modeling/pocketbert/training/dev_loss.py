@@ -62,7 +62,7 @@ class LossEvaluator:
         return self._evaluator.metrics(when)
 
     def temperature(self) -> float:
-        """Returns the divisor for the last logits with the smallest loss; 1 for tasks without one."""
+        """Returns the divisor with the smallest loss for the last logits; 1 for tasks without one."""
         fitted = getattr(self._evaluator, "temperature", None)
         return 1.0 if fitted is None else fitted()
 

@@ -82,7 +82,6 @@ def open_distribution(strategy: str = "one", tpu: str | None = None) -> Distribu
     Args:
       strategy: `one`, `mirrored`, `multi-worker` or `tpu`; see `RunConfig`.
       tpu: TPU name or address, for `tpu`.
-
     Raises:
       UserError: the devices or workers are not available.
     """

@@ -68,10 +68,8 @@ def finetune(
         each example; `output` receives these predictions as `predictions.jsonl`, and a model trained on all examples.
         The result is a `CrossValidatedResult`.
       callbacks: `tf_keras.callbacks.Callback` objects, such as `TensorBoard` or `EarlyStopping`.
-
     Returns:
       The best checkpoint and its metrics.
-
     Raises:
       UserError: bad input, or `output` contains a run with other options.
       TrainingFailed: the loss or the outputs are not finite.
@@ -190,11 +188,10 @@ def finetune_grid(
     choose: Choose = "median",
     workers: Workers | None = None,
 ) -> dict[str, Any]:
-    """Runs `finetune` once for every grid point and seed; returns the result of
-    `pocketbert.training.grids.run.run_grid`.
+    """Runs `finetune` once for every grid point and seed; returns the result of `run_grid`.
 
     The grid has values for `FinetuneConfig` fields, or for precision, evaluation_steps and patience in `RunConfig`;
-    other fields come from `config`. Each seed replaces the one in `run`.
+    other fields come from `config`. Each seed replaces the one in `run`. See `pocketbert.training.grids.run.run_grid`.
     """
     frozen = FrozenWeights.of(model)
     with saved_models(model) as (directory,):

@@ -99,7 +99,6 @@ def finetune_in_folds(
       kfold: number of folds.
       config: training options.
       run: run options.
-
     Raises:
       UserError: bad input, options that contradict folds, or `output` contains a run with other options.
       TrainingFailed: the loss or the outputs are not finite.

@@ -20,7 +20,6 @@ def dense_and_clipped(gradients: Sequence[Gradient], clip_norm: float | None) ->
     Args:
       gradients: dense or sparse (`tf.IndexedSlices`).
       clip_norm: maximum global norm; None for no clipping. Gradients with a norm up to `clip_norm` keep their bits.
-
     Returns:
       Dense gradients with the weights' shapes, in order.
     """

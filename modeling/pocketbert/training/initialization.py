@@ -95,7 +95,6 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
 
     Args:
       model: a preset name, an architecture or a config.json for new weights; or a model directory for its weights.
-
     Raises:
       UserError: there is no such model.
     """
@@ -154,7 +153,6 @@ def make_model(
       tokenizer: the model's tokenizer.
       seed: seed for new weights and dropout.
       new_head: replace the model directory's heads; None keeps heads in a run without this option.
-
     Raises:
       UserError: the directory cannot be read.
     """

@@ -90,7 +90,6 @@ def report_skipped(rows: Sequence[Sequence[float]], column: int, last_step: int,
       column: index of `skipped` in a row.
       last_step: step in the last row.
       scale: the current scale.
-
     Raises:
       TrainingFailed: an update was skipped at the least scale.
     """

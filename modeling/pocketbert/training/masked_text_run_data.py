@@ -39,7 +39,6 @@ class MaskedTextRunData(TextRunData):
     Args:
       data: the text, with or without its own dev part.
       dev_every: one in this many documents or lines is the dev part, see `TextSplit`; 0 for none.
-
     Attributes:
       dev: the dev part's token ids; None without one, or before the first call of `encoded`.
     """
@@ -100,7 +99,6 @@ class MaskedTextEvaluator:
       model: the model; its weights may change between calls.
       encoded: the dev part.
       max_batches: most batches with `BATCH_SIZE` inputs, a fixed random sample.
-
     Attributes:
       loss: `masked_lm_loss` in the last call of `metrics`.
     """
@@ -122,7 +120,6 @@ class MaskedTextEvaluator:
 
         Args:
           when: completes an error message, for example `after step 7`.
-
         Raises:
           TrainingFailed: an output is not finite.
         """

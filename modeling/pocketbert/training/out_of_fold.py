@@ -52,7 +52,6 @@ class OutOfFold:
       choice: thresholds to choose, or None. All outputs together choose `decisions`. Answers for a fold use thresholds
         from the other folds, so its score is not too good.
       **windows: options in the task's `window_options`.
-
     Attributes:
       decisions: the task with thresholds from all outputs; None without a `choice`.
     """

@@ -82,7 +82,7 @@ class Plan:
       windows: `WindowOptions` fields, for questions on paragraphs.
       evaluation_batch_size: dev examples per model call.
       new_head: whether to replace the model directory's head; None keeps it in a run without this option.
-      frozen: weights to train in no stage.
+      frozen: weights frozen in all stages.
       compares: whether to score simple methods and a live teacher beside the model, and log the outcome. It changes no
         weight, so the record omits it.
       temperature: divisor for the last weights' logits where no dev split gives one.

@@ -50,10 +50,8 @@ def pretrain(
       config: training options.
       run: run options.
       callbacks: as for `finetune`.
-
     Returns:
       The model with its pretraining heads, and its dev metrics; an `AdaptationResult` for plain text.
-
     Raises:
       UserError: bad input; nothing was written.
       TrainingFailed: the loss is not finite.

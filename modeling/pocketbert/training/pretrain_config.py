@@ -42,7 +42,8 @@ class PretrainConfig:
         alone, on plain text, for every model with a tokenizer.
       steps: number of updates (default: 500,000 as in the paper; for mlm, 3 epochs).
       epochs: passes over the data, instead of --steps.
-      batch_size: examples per update, over all replicas (default: 4096 as in the paper, BERT has 256; for mlm 32).
+      batch_size: examples per update, over all replicas (default: 4096 as in the paper, BERT has 256 for 1,000,000
+        steps; for mlm 32).
       micro_batches: parts per batch, to save memory; the update is the same.
       optimizer: lamb (paper) or adamw (BERT) (default: lamb; for mlm adamw).
       bias_correction: correct the moments' bias, as in the LAMB and Adam papers; the authors' code and BERT's code do

@@ -167,7 +167,6 @@ class PretrainingEvaluator:
       model: the model; its weights may change between calls.
       data: the dev split.
       max_batches: most batches with `BATCH_SIZE` examples, a fixed random sample.
-
     Attributes:
       loss: sum of both losses in the last call of `metrics`.
     """
@@ -185,7 +184,6 @@ class PretrainingEvaluator:
 
         Args:
           when: completes an error message, for example `after step 7`.
-
         Raises:
           TrainingFailed: an output is not finite.
         """

@@ -19,8 +19,8 @@ def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None
     Args:
       model: changed in place. Graphs traced before do not round.
       recipe: recipe for the exported file.
-      logits_only: whether the last layer may compute the first token only if the heads read no other, as in the file;
-        its ranges then contain no other token.
+      logits_only: let the last layer compute only the first token if the heads read no other, as in the file; its
+        ranges then contain no other token.
     """
     config, encoder = model.config, model.encoder
     rounding = fake_quantization(recipe, has_layer_norm=config.norm == "layer_norm")

@@ -158,7 +158,6 @@ class TaskRunData(RunData):
     Args:
       data: the examples. Missing metrics are the task's. A missing main metric is the task's, or else the first metric.
         A main metric outside the metrics is added to them.
-
     Attributes:
       given: the examples.
     """

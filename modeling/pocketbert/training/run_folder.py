@@ -85,11 +85,9 @@ def open_run(
       output: the folder.
       options: everything that determines the result, as JSON values; pass them to `begin_run` too.
       overwrite: discard a finished run, or a run with other options, when `begin_run` is called.
-      files: names of files and folders that the run may have besides a training's.
-
+      files: names of files and folders besides those from training.
     Yields:
       The folder. It is removed if an error leaves it empty.
-
     Raises:
       UserError: the folder contains a run with other options or foreign files, or another process uses it.
     """
@@ -142,7 +140,6 @@ def run_once(
       distribution: the run's replicas. Only the chief writes; the other processes read its files.
       files: as for `open_run`.
       is_finished: whether a folder has the result.
-
     Returns:
       The folder and the result.
     """
@@ -220,7 +217,6 @@ def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
     Args:
       path: the file.
       names: required names, and no others; empty for any.
-
     Raises:
       UserError: the file is damaged.
     """
@@ -268,11 +264,9 @@ def run_seeds(
       output: parent folder; receives a `result.json` with the returned values.
       run_one: trains with one seed in one folder and returns a `TrainResult`.
       writes: whether this process writes the file; called after the runs.
-
     Returns:
       `runs` (all results), `best_model` (the best run's model directory), and for every metric its `mean`, `median`,
       `standard_deviation` (of the sample; None for one seed), `minimum` and `maximum` over the seeds.
-
     Raises:
       UserError: there are no seeds or duplicates, or the folder contains other runs.
     """

@@ -15,9 +15,9 @@ from pocketbert.errors import raise_if_any
 class LinearSchedule(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up from 0 to `peak`, then linear decay to 0.
 
-    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: the decay starts from `peak` after
-    the warm-up, as in transformers. In BERT's code it starts at step 0, so the rate drops to peak * (1 - warmup_steps /
-    total_steps) after the warm-up.
+    Devlin et al. 2019, appendix A.2 (https://arxiv.org/abs/1810.04805). Departure: after the warm-up, the decay starts
+    from `peak`, as in transformers. In BERT's code it starts at step 0, so the rate then drops to
+    peak * (1 - warmup_steps / total_steps).
 
     Args:
       peak: peak learning rate.

@@ -118,7 +118,8 @@ class Stage:
       name: unique name for a folder and curves; empty if the run has one stage.
       teacher_features: teacher features for `Method.targets`; empty if the stage needs no teacher.
       student_features: features of the trained model for `Objective.loss`.
-      weights: term → weight in the sum, for all terms in `Objective.loss`. Terms among `LABEL_TERMS` get their labels.
+      weights: term → weight in the sum, for all terms in `Objective.loss`. The loss gets labels for those in
+        `LABEL_TERMS`.
       data: `text` (plain text), `pretraining` (segment pairs with masked tokens), `task` (task examples) or `augmented`
         (task examples with augmented ones).
       max_length: maximum sequence length; longer texts are truncated, plain text is packed into inputs.

@@ -33,10 +33,9 @@ class StageBatches:
     Each replica gets an equal part of every batch. The last batch in an epoch drops examples that do not divide evenly.
 
     Attributes:
-      count: number of examples.
+      count: examples.
       elements: makes the elements for some steps; see `Elements`.
-      total_steps: number of steps, unless patience ends the stage early.
-
+      total_steps: steps, unless patience ends the stage early.
     Raises:
       UserError: the replicas cannot have equal parts.
     """
@@ -59,7 +58,7 @@ class StageBatches:
         self.total_steps = min(steps, stage.max_steps or steps)
 
     def epochs(self) -> int:
-        """Returns the number of epochs until the stage ends."""
+        """Counts epochs until the stage ends."""
         if self._stage.evaluations is not None:
             return min(self._stage.evaluations, self.total_steps)
         steps = itertools.accumulate(len(self._pass(epoch)) for epoch in itertools.count())

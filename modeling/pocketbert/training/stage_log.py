@@ -32,7 +32,6 @@ class MetricsLog:
       folder: the run's folder.
       position: bytes to keep in the log. After a kill, lines past the last checkpoint are removed, because the resumed
         run writes them again. Events are written again from the kept lines.
-
     Raises:
       UserError: the log is shorter than `position`.
     """

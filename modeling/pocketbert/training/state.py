@@ -211,10 +211,8 @@ def restore_stage(
       training_model: the model with the stage's loss.
       total_steps: steps in the stage.
       seed: the run's seed, for dropout.
-
     Returns:
       The position, and the variables from `training_variables` and `loss_scale_state`.
-
     Raises:
       UserError: the file is damaged, or contains other variables.
     """

@@ -154,7 +154,6 @@ class TrainingModel(tf_keras.Model):
           batch: inputs and labels; the objective receives the labels in `stage.label_names`.
           targets: cached targets; None runs the teacher, if there is one.
           training: whether dropout is active, if the stage uses dropout.
-
         Raises:
           UserError: the batch lacks labels for the stage.
         """

@@ -133,7 +133,7 @@ class Trainer:
         return {"skipped_steps": skipped_steps(self.folder)} if has_log else {}
 
     def load_kept(self) -> None:
-        """Loads the kept weights: the last may not be the best, and a resumed, finished run has initial weights."""
+        """Loads the kept weights: the last ones may not be the best, and a resumed, finished run has initial ones."""
         load_kept(self.folder, self.model, self.adapters, self.state.kept)
 
     def evaluator(self, stage: Stage) -> StageEvaluator | None:

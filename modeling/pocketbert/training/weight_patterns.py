@@ -56,7 +56,6 @@ def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequ
       pattern: a pattern without `pattern_problems`.
       config: the model's architecture.
       tasks: its heads' tasks.
-
     Raises:
       UserError: it matches no weight in this model; names the existing weights.
     """
@@ -84,13 +83,12 @@ def rate_factors_by_name(
     """Returns learning rate factors by weight name in a model directory; omits factors of 1.
 
     Args:
-      layer_decay: d: layer l of L, counted from 1, has the factor d^(L − l), embeddings have d^(L + 1), pooler and head
-        1. After ELECTRA (Clark et al. 2020, appendix B, https://arxiv.org/abs/2003.10555); its code has d^(L + 2 − l),
-        d^(L + 2).
+      layer_decay: d: layer l of L, counted from 1, has the factor d^(L − l), embeddings have d^(L + 1), and pooler and
+        head 1. After ELECTRA (Clark et al. 2020, appendix B, https://arxiv.org/abs/2003.10555), but its code has
+        d^(L + 2 − l) and d^(L + 2).
       factors: pattern → factor instead; if several patterns match a weight, the last counts.
       config: the model's architecture.
       tasks: its heads' tasks.
-
     Raises:
       UserError: a pattern matches no weight.
     """

@@ -23,10 +23,8 @@ class RunClock:
 
     Args:
       path: the file with the seconds; it may be missing.
-
     Attributes:
       recorded: numbers from all attempts, by name.
-
     Raises:
       UserError: the file is damaged.
     """

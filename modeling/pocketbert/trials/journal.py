@@ -24,7 +24,6 @@ class Journal(Generic[Record]):
       path: the file; it may be missing.
       kinds: dataclasses for the records, with different fields.
       run: everything that determines the scores, as JSON values. The digests tell another run's journal, to refuse it.
-
     Raises:
       UserError: the file is damaged, belongs to another run, or an earlier version wrote other fields or no digests.
     """

@@ -16,12 +16,12 @@ from pocketbert.trials.workers import Workers
 
 @dataclasses.dataclass
 class Trials:
-    """The trials of a run.
+    """The trials in a run.
 
     Attributes:
       workers: where to execute them.
-      total: number of all trials; None if the time decides.
-      done: number of ended ones; starts with those from earlier attempts outside the jobs for `outcomes`.
+      total: number of trials; None if the time decides.
+      done: ended trials; starts with those from earlier attempts outside the jobs for `outcomes`.
       best: their highest score.
       work: a trial's relative duration, from its point.
       seconds_left: time left for trials.
@@ -44,7 +44,6 @@ class Trials:
         Args:
           make_run: see `Workers.outcomes`.
           jobs: jobs in starting order.
-
         Raises:
           UserError: `make_run` rejected its input, or a result is damaged or not on shared storage.
           TrainingFailed: a program error ended a process.

@@ -19,7 +19,6 @@ class TrialScore:
       score: main metric, from -1 to 1; None if the training failed.
       metrics: all metrics.
       failure: error message after failed training, or empty.
-
     Raises:
       UserError: a value is outside its range.
     """
@@ -70,7 +69,7 @@ def best(records: Sequence[Record]) -> Record:
 
 
 def front(items: Iterable[Item], cost: Callable[[Item], float], score: Callable[[Item], float | None]) -> list[Item]:
-    """Selects unbeaten items in score and cost, from cheap to expensive; omits failed ones."""
+    """Selects items that no other one beats in both score and cost, from cheap to expensive; omits failed ones."""
     members: list[Item] = []
     highest = float("-inf")
     scored = [(cost(item), -value, item) for item in items if (value := score(item)) is not None]

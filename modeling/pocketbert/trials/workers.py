@@ -43,7 +43,6 @@ class Workers:
           make_run: runs one point with one seed in one folder. It must be a function at module level, or a partial of
             one, because other processes receive it pickled.
           jobs: jobs in starting order.
-
         Raises:
           UserError: `make_run` rejected its input. The other runs are stopped.
           TrainingFailed: a program error ended a process.
@@ -203,7 +202,6 @@ class Ray(_AtOnce):
     Args:
       parallel: simultaneous runs.
       address: cluster address for `ray.init`; `auto` selects this machine's cluster.
-
     Raises:
       UserError: Ray is not installed, or the address does not answer.
     """

@@ -32,7 +32,6 @@ class Grid:
 
     Attributes:
       values: option → values, in search order.
-
     Raises:
       UserError: there is no option, or an option has no values or a duplicate value.
     """
@@ -64,7 +63,6 @@ def options_at(options: tuple[typing.Any, ...], grid: Grid, *, fixed: Collection
       options: dataclass instances with different field names; the grid replaces field values.
       grid: the grid.
       fixed: fields that the grid must not vary.
-
     Raises:
       UserError: the grid varies a fixed or unknown field, or a dataclass rejects a point; lists all problems.
     """
@@ -97,7 +95,6 @@ def parse_grid(texts: Sequence[str], options: tuple[type, ...], *, fixed: Collec
         for options that accept it.
       options: dataclasses; the grid may vary their numeric and string fields.
       fixed: fields that the grid must not vary.
-
     Raises:
       UserError: an argument cannot be parsed; lists all problems.
     """

@@ -51,15 +51,12 @@ def run_grid(
       recorded: everything that determines the results, except grid and seeds; JSON values.
       make_run: starts or resumes a run in its folder. It writes a model directory and a `result.json` with
         `main_metric` and `metrics`; higher metrics are better. See `Workers.outcomes`.
-      choose: statistic over seeds; the point with the highest mean, median or maximum main metric is best, or the first
-        such.
+      choose: statistic over seeds; the first point with the highest mean, median or maximum main metric is best.
       workers: where to execute runs; None for one after another in this process.
       work: relative duration of a run at a point, to estimate the remaining time.
       overwrite: replace a search in `output` that is finished or has other options.
-
     Returns:
       The result of `summarize`, with `best_model`, the model directory of the best run at the best point.
-
     Raises:
       UserError: bad input, or `output` contains another search.
       TrainingFailed: every point has a failed run.
@@ -107,13 +104,11 @@ def summarize(
       seeds: seeds for each point.
       outcomes: outcomes for all runs.
       choose: see `run_grid`.
-
     Returns:
       `choose`, `main_metric`, `grid`, `seeds`, `baseline` and `warnings`; `best` with a point's `options`, its `value`
       (the selected main metric statistic), and its best run's `seed` and `run` (folder); and `points` in grid order
       with `options`, `value` (None if a run failed), `metrics` (`spread` over the seeds), `runs`, and `failures`, seed
       → message. Folders are relative to the search folder.
-
     Raises:
       TrainingFailed: every point has a failed run.
     """

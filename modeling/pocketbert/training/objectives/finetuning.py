@@ -332,7 +332,7 @@ class FinetuningPlan(Plan):
         return other
 
     def _vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
-        """Computes unit vectors for texts, float32 [N, H]: mean tokens from the encoder before training."""
+        """Computes unit vectors for texts, float32 [N, H]: mean token vectors before training."""
         examples = Examples(list(texts), None, None, [str(index) for index in range(len(texts))], "the texts")
         encoded = encode(examples, self.tokenizer, self.stages[-1].max_length, show_progress=False)
         vectors = frozen_vectors(model, supervised_task(self.tasks[0]), encoded, ("mean",))["mean"]
