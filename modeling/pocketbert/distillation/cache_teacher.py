@@ -1,4 +1,4 @@
-"""Runs a teacher once and writes the targets of a method's losses to a teacher cache."""
+"""Runs a teacher once and writes a method's targets to a teacher cache."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pocketbert.notation import argument
 from pocketbert.progress import bar
 from pocketbert.training.stage import Stage
 
-# Tokens per batch of the teacher, so that short examples share a batch.
+# The teacher's tokens per batch, so that short examples share a batch.
 TOKENS_A_BATCH = 4096
 DTYPE_NAMES = (*FLOAT_DTYPES, "int8")
-# Batch sizes and lengths of the trials that find token axes; all numbers differ.
+# Batch sizes and lengths to find token axes; all numbers differ.
 _TRIALS = ((2, 5), (3, 7))
 
 
@@ -40,21 +40,17 @@ def cache_stages(
     masks: str = INDEX_ENCODINGS[0],
     overwrite: bool = False,
 ) -> list[Path]:
-    """Writes the targets of every stage that reads the teacher.
+    """Writes the targets for every stage that reads the teacher, and returns the stages' folders.
 
-    The total size is computed before anything is written. If the teacher has a head for the task, its metrics on the
-    dev split are written to `teacher.json`.
+    It computes the total size before it writes. If the teacher has a head for the task, `teacher.json` receives its
+    metrics on the dev split.
 
     Args:
-      plan: plan of the distillation, with the teacher's model directory.
-      output: folder of the teacher cache, with one subfolder per stage; pass it to `distill` as `CachedTeacher`.
-      dtype: type of the stored numbers; with int8, each vector has a float16 scale, and outputs of heads are float16.
-      masks: encoding of the indices of kept activations, one of `INDEX_ENCODINGS`.
+      plan: distillation plan with the teacher's model directory.
+      output: teacher cache folder, with one subfolder per stage; pass it to `distill` as `CachedTeacher`.
+      dtype: type of the stored numbers; with int8, each vector has a float16 scale, and head outputs are float16.
+      masks: encoding for the indices of kept activations, one of `INDEX_ENCODINGS`.
       overwrite: discard caches that are finished or were made from other data.
-
-    Returns:
-      Folders of the stages.
-
     Raises:
       UserError: as for `cache_targets`, for all stages together; or no stage reads the teacher, or a stage cannot be
         cached.
@@ -96,25 +92,21 @@ def cache_targets(
     overwrite: bool = False,
     **options: Any,
 ) -> Path:
-    """Writes `method.targets` of every example; resumes an interrupted cache.
+    """Writes `method.targets` for every example and returns the stage's folder; resumes an interrupted cache.
 
-    The teacher runs without dropout, one shard at a time, in batches of one length. The bytes of a shard depend only on
+    The teacher runs without dropout, one shard at a time, in batches with one length. A shard's bytes depend only on
     its examples, so an interrupted cache ends with the same bytes.
 
     Args:
       teacher: the teacher, loaded from `teacher_directory`.
-      teacher_directory: model directory of the teacher, for the identity of the cache.
+      teacher_directory: the teacher's model directory, for the cache's identity.
       method: the method.
       stage: a stage that reads the teacher.
-      encoded: examples of the stage, from the teacher's tokenizer.
-      output: folder of the teacher cache; the stage gets a subfolder with its name.
-      overwrite: discard a cache of the stage that is finished or was made from other data.
-      **options: `dtype` and `masks` as for `cache_stages`, and `shard_bytes`, the approximate size of a file, which is
-        also the most work that an interruption loses.
-
-    Returns:
-      Folder of the stage.
-
+      encoded: the stage's examples, from the teacher's tokenizer.
+      output: teacher cache folder; the stage gets a subfolder with its name.
+      overwrite: discard the stage's cache if it is finished or was made from other data.
+      **options: `dtype` and `masks` as for `cache_stages`, and `shard_bytes`, a file's approximate size; an
+        interruption loses at most as much work.
     Raises:
       UserError: the stage does not read the teacher, a target cannot be stored, a value does not fit `dtype`, the disk
         has too little room, or the folder contains other files.
@@ -137,7 +129,7 @@ def plan_teacher_cache(
     masks: str = INDEX_ENCODINGS[0],
     shard_bytes: int = SHARD_BYTES,
 ) -> TeacherCachePlan:
-    """Plans what `cache_targets` writes, with its size; same arguments and errors."""
+    """Plans the files and sizes for `cache_targets`; same arguments and errors."""
     if not stage.teacher_features:
         raise UserError(f"stage {stage.name} does not read the teacher, so it has no targets to cache")
     for name, value, accepted in (("dtype", dtype, DTYPE_NAMES), ("masks", masks, INDEX_ENCODINGS)):
@@ -200,18 +192,16 @@ def target_specs(
     dtype: str,
     masks: str = INDEX_ENCODINGS[0],
 ) -> tuple[tuple[TargetSpec, ...], np.ndarray | None, set[str]]:
-    """Finds the shapes of a stage's targets, the tokens that examples may keep, and the options that affect them.
+    """Finds a stage's target shapes, the tokens to keep per example, and the options that affect them.
 
-    Evaluates `targets` on batches of two sizes and two lengths. An axis that follows the length is a token axis; a
+    Evaluates `targets` with two batch sizes and two lengths. An axis that follows the length is a token axis; a
     constant axis is not.
 
     Returns:
-      The targets in the order of their names, `Method.candidates`, and the names of those options in
-      `teacher_cache_identity`.
-
+      The targets ordered by name, `Method.candidates`, and the names of those options in `teacher_cache_identity`.
     Raises:
-      UserError: the first axis of a target is not the batch's, an axis changes in another way, or its type is not a
-        number; the message lists all such targets.
+      UserError: a target's first axis is not the batch's, an axis changes in another way, or its type is not a number;
+        lists all such targets.
     """
     limits = method.index_limits(stage, teacher.config)
     stage, read = watched(stage)
@@ -245,10 +235,10 @@ def target_specs(
 
 
 def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str, selects: bool) -> TargetSpec:
-    """Layout of floating-point numbers."""
+    """Returns the layout for floating-point numbers."""
     if dtype != "int8":
         return TargetSpec(name=name, shape=shape, dtype=dtype, kept=selects)
-    # A scale belongs to a vector of one size. The outputs of a head are few, and predictions need their precision.
+    # A scale belongs to a vector with one size. Head outputs are few, and predictions need their precision.
     if len(shape) < 2 or shape[-1] is None:
         return TargetSpec(name=name, shape=shape, dtype="float16", kept=selects)
     return TargetSpec(name=name, shape=shape, dtype="int8", encoding="scaled", kept=selects)
@@ -257,7 +247,7 @@ def _number_spec(name: str, shape: tuple[int | None, ...], dtype: str, selects: 
 def _index_spec(
     name: str, shape: tuple[int | None, ...], max_length: int, limit: int | None, masks: str, selects: bool
 ) -> TargetSpec:
-    """Layout of positions in a text, or of indices of activations, which are those with a limit."""
+    """Returns the layout for positions in a text or, with a limit, for indices of activations."""
     dtype = "uint8" if (limit or max_length) <= 256 else "uint16"
     if limit is None:
         return TargetSpec(name=name, shape=shape, dtype=dtype, kept=selects)
@@ -265,7 +255,7 @@ def _index_spec(
 
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Targets as in a run with a live teacher, in float32."""
+    """Computes targets as in a run with a live teacher, in float32."""
     with padding_after_texts(teacher):
         features = teacher.features(inputs, stage.teacher_features, training=False)
     targets = method.targets(stage, features, inputs)
@@ -281,7 +271,7 @@ def _trial(encoded: EncodedExamples, size: int, length: int) -> dict[str, tf.Ten
 
 
 def _plan(encoded: EncodedExamples, first: int, examples: int) -> list[np.ndarray]:
-    """Batches of consecutive examples; each batch has one length and about `TOKENS_A_BATCH` tokens."""
+    """Batches consecutive examples: one length and about `TOKENS_A_BATCH` tokens per batch."""
     indices = np.arange(first, first + examples)
     widths = bucketed(encoded.lengths[indices], encoded.max_length)
     plan: list[np.ndarray] = []

@@ -1,7 +1,7 @@
-"""Comparison of a distilled student with the no-distillation baseline: the same student, fine-tuned on labels.
+"""Compares a distilled student with the no-distillation baseline: the same student, fine-tuned on labels.
 
-Both start from the same weights, take the same number of steps and keep the best of the same number of evaluations, so
-the difference is due to the teacher and the augmented examples.
+Both start from the same weights, take as many steps and keep the best of as many evaluations, so the difference is due
+to the teacher and the augmented examples.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _BaselinePlan(Plan):
     """The baseline, from the student's initial weights.
 
     Attributes:
-      distillation: plan of the distillation.
+      distillation: the distillation's plan.
     """
 
     distillation: DistillationPlan
@@ -80,16 +80,18 @@ def distill_and_compare(
 ) -> dict[str, Any]:
     """Distils a student, then fine-tunes the same student on the labels, once per seed.
 
-    Call it again with the same arguments to resume. It reuses a distillation that is finished in `output`.
+    Call it again with the same arguments to resume. It reuses a finished distillation in `output`.
 
-    The arguments are those of `distill`, or of `train_seeds` for several seeds, and `learning_rate`, the peak rate of
-    the fine-tuning (None: that of the stage that trains the head; schedule, batch size and sequence length are always
-    those of that stage), and `others`, folders of finished runs with the same dev split, to show in the table. Each
-    run's folder receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
+    The arguments are those of `distill`, or of `train_seeds` for several seeds, and
+
+    - `learning_rate`, the fine-tuning's peak rate (None: as in the stage that trains the head; schedule, batch size and
+      sequence length are always this stage's),
+    - `others`, folders of finished runs with the same dev split, to show in the table.
+
+    Each run's folder receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
 
     Returns:
       The result of `distill` or `train_seeds`, with the result of `compared` as `comparison`.
-
     Raises:
       UserError: as for `distill`, or the comparison is not possible; nothing was trained.
       TrainingFailed: as for `distill`.
@@ -136,14 +138,14 @@ def distill_and_compare(
 def compared(
     pairs: Sequence[tuple[DistillResult, TrainResult]], dev_examples: int, others: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Summarizes comparisons of one or more seeds.
+    """Summarizes comparisons for one or more seeds.
 
     Returns:
       `main_metric`, `seeds`, `dev_examples`; `rows` for `teacher`, `distilled`, `fine_tuned` and `others`, with `name`,
       `metrics` (`spread` over seeds; None for a teacher without metrics), the mean `steps` and `seconds` (None for the
       teacher) and `teacher_cache_bytes` (None without a cache); `difference`, the `spread` of distilled minus
-      fine-tuned per metric, paired by seed; `baseline`, the majority baseline of the results; and `warnings` with
-      student and seed; `better_model`, the model directory of the better student.
+      fine-tuned per metric, paired by seed; `baseline`, the results' majority baseline; `warnings` with student and
+      seed; and `better_model`, the better student's model directory.
     """
     distilled: list[DistillResult] = [pair[0] for pair in pairs]
     fine_tuned: list[TrainResult] = [pair[1] for pair in pairs]
@@ -183,7 +185,7 @@ def compared(
 
 
 def _better_model(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> str:
-    """Model directory of the best run of the better student: the mean of the main metric decides."""
+    """Returns the better student's best run, as a model directory; the mean main metric decides."""
     main = pairs[0][0].main_metric
     columns = [[pair[side] for pair in pairs] for side in (0, 1)]
     better = max(columns, key=lambda results: statistics.fmean(result.metrics[main] for result in results))
@@ -191,11 +193,11 @@ def _better_model(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> str:
 
 
 def _worse_than_alone(pairs: Sequence[tuple[DistillResult, TrainResult]]) -> list[str]:
-    """A warning if the distilled student is more than two standard errors below the same student fine-tuned alone."""
+    """Warns if the distilled student is more than two standard errors below the same student fine-tuned alone."""
     main, outcome = pairs[0][0].main_metric, pairs[0][0].outcome
     distilled, alone = (statistics.fmean(pair[side].metrics[main] for pair in pairs) for side in (0, 1))
     interval = (outcome or {}).get("interval")
-    # An interval of 95 % is four standard errors wide.
+    # A 95 % interval is four standard errors wide.
     if interval is None or alone - distilled <= (interval[1] - interval[0]) / 2:
         return []
     return [
@@ -215,7 +217,7 @@ def _row(name: str, results: Sequence[TrainResult]) -> dict[str, Any]:
 
 
 def _other_rows(folders: Sequence[str | os.PathLike[str]], plan: DistillationPlan) -> list[dict[str, Any]]:
-    """Reads the rows of other finished runs; raises a `UserError` for a run that is not comparable."""
+    """Reads other finished runs' rows; raises a `UserError` for a run that is not comparable."""
     problems, rows = [], []
     expected = plan.recorded()
     for folder in map(Path, folders):
@@ -242,7 +244,7 @@ def _other_rows(folders: Sequence[str | os.PathLike[str]], plan: DistillationPla
 
 @dataclass(frozen=True, kw_only=True)
 class _Pair:
-    """Both students of a seed, the lines of their logs, and the size of the dev split."""
+    """Both students for a seed, their logged lines, and the dev split's size."""
 
     distilled: DistillResult
     fine_tuned: TrainResult

@@ -1,7 +1,7 @@
-"""Initialization of students from layers of the teacher or from a supernet, and of adapters.
+"""Initializes students from teacher layers or from a supernet, and adapters.
 
-BERT-PKD and DistilBERT start from layers of the teacher (TinyBERT, section 4.4). TinyBERT starts from general
-distillation, which is a model directory here.
+BERT-PKD and DistilBERT start from teacher layers (TinyBERT, section 4.4). TinyBERT starts from general distillation,
+which is a model directory here.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ _FREE_FIELDS = ("num_layers", "hidden_dropout", "attention_dropout", "initialize
 
 @dataclass(frozen=True)
 class TeacherLayers:
-    """A student that starts from layers of its teacher, with the teacher's embedding and pooler.
+    """A student that starts from teacher layers, with the teacher's embedding and pooler.
 
     It also starts from the teacher's head if the teacher was trained for the same labels. Pass it to
     `pocketbert.distill` as the student: `pb.distill(pb.TeacherLayers((2, 4, 6)), data, output, teacher=teacher)`.
 
     Attributes:
-      layers: layers of the teacher, counted from 1, one for each layer of the student.
-      student: architecture of the student: preset name, config.json or `EncoderConfig`; None for the teacher's
-        architecture with these layers only. It may differ from the teacher's in depth and dropout.
-
+      layers: teacher layers, counted from 1, one for each student layer.
+      student: student's architecture: preset name, config.json or `EncoderConfig`; None for the teacher's architecture
+        with these layers only. It may differ from the teacher's in depth and dropout.
     Raises:
       UserError: `layers` is empty, or is not a sequence of integers.
     """
@@ -65,14 +64,14 @@ class TeacherLayers:
 
 @dataclass(frozen=True)
 class SupernetSlices:
-    """A student initialized with slices of a supernet's weights (EfficientBERT, section 3.2).
+    """A student that starts from slices of a supernet's weights (EfficientBERT, section 3.2).
 
-    EfficientBERT+ is such a student of the supernet after multi-task fine-tuning, fine-tuned on each task (section
-    4.2): the encoder and, if the supernet has one for the task and its labels, the head are slices of its weights.
+    EfficientBERT+ is such a student after the supernet's multi-task fine-tuning, fine-tuned on each task (section 4.2).
+    Encoder and head are slices; the head only if the supernet has one for the task and its labels.
 
     Attributes:
-      supernet: model directory of the supernet.
-      student: architecture of the student: preset name, config.json or `EncoderConfig`.
+      supernet: supernet's model directory.
+      student: student's architecture: preset name, config.json or `EncoderConfig`.
     """
 
     supernet: str | os.PathLike[str]
@@ -82,13 +81,12 @@ class SupernetSlices:
 def plan_student(
     student: str | os.PathLike[str] | EncoderConfig | TeacherLayers | SupernetSlices, teacher: EncoderConfig | None
 ) -> ModelInit:
-    """Determines architecture and initialization of a student without reading weights.
+    """Determines a student's architecture and initialization without reading weights.
 
     Args:
       student: preset name, architecture or config.json for random weights; model directory for its weights;
         `TeacherLayers`; or `SupernetSlices`.
-      teacher: architecture of the teacher; None in a run without a teacher.
-
+      teacher: teacher's architecture; None in a run without a teacher.
     Raises:
       UserError: the student does not exist, the layers cannot be copied into it, or it is not a part of the supernet;
         lists all problems.
@@ -122,7 +120,7 @@ def teacher_arrays(
     teacher_task: TaskConfig | None,
     layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
-    """Weights of the teacher for the student, path → array.
+    """Returns the teacher's weights for the student, path → array.
 
     The student receives the embedding, the pooler, the selected layers, and the head if task and labels match.
 
@@ -131,8 +129,7 @@ def teacher_arrays(
       teacher: the teacher, or its model directory.
       teacher_task: task of the teacher's head, as in `DistillationSpec.teacher_task`; None for the task in its
         directory.
-      layers: layers of the teacher, counted from 1.
-
+      layers: teacher layers, counted from 1.
     Raises:
       UserError: the directory is missing or cannot be read.
     """
@@ -161,12 +158,12 @@ def teacher_arrays(
 
 
 def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int) -> None:
-    """Initializes the kernels of adapters like those of a student; biases stay zero.
+    """Initializes adapter kernels like a student's; biases stay zero.
 
     Args:
-      adapters: name → layer of this package.
+      adapters: name → layer from this package.
       standard_deviation: standard deviation of the truncated normal distribution; the student's `initializer_range`.
-      seed: seed of the run; each adapter derives its own seed.
+      seed: the run's seed; each adapter derives its own seed.
     """
     for name, layer in adapters.items():
         # The path is "kernel" in every adapter, so the seed depends on the adapter's name.
@@ -174,10 +171,10 @@ def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int
 
 
 def inherit_adapters(adapters: Adapters, path: Path) -> None:
-    """Loads the adapters of an earlier run, for a student that starts from its weights.
+    """Loads an earlier run's adapters, for a student that starts from its weights.
 
-    A narrower student takes the first rows of a kernel, as it does of a supernet's weights. Adapters for a teacher of
-    another width stay as they are.
+    A narrower student takes a kernel's first rows, as from a supernet's weights. Adapters for another teacher width
+    stay as they are.
     """
     arrays = load_file(path)
     for name, variable in adapter_variables(adapters).items():

@@ -1,12 +1,12 @@
-"""Distillation losses: pure functions of teacher and student features that return float32 scalars.
+"""Distillation losses: pure functions that return float32 scalars from teacher and student features.
 
 Inputs may have any float type and are cast to float32. Gradients do not flow into the teacher. Every mean is a
 `masked_mean` (see `pocketbert.layers.loss_normalization`). With several replicas, or inside `normalize_by`, a function
-returns the contribution of its part to the mean over the batch.
+returns its part's contribution to the batch mean.
 
-Padding never counts as a token, query or key. The equations in the papers are for the tokens of one text. Departure:
-the code of MobileBERT and TinyBERT includes padding in its means. Within a batch, every token (or pair of tokens) has
-the same weight, so long texts count more than short ones.
+Padding never counts as a token, query or key. The papers' equations are for one text's tokens. Departure: the code for
+MobileBERT and TinyBERT includes padding in its means. Within a batch, every token (or token pair) has the same weight,
+so long texts count more than short ones.
 
 Shapes: B batch, S length, H hidden, N heads, R relation heads, C classes, P masked positions, V vocabulary. `mask` is
 int32 [B, S], 1 = token.
@@ -40,10 +40,8 @@ def feature_map_transfer(teacher_hidden: tf.Tensor, student_hidden: tf.Tensor, m
       teacher_hidden: [B, S, H].
       student_hidden: [B, S, H].
       mask: [B, S].
-
     Returns:
-      Scalar, squared units of the features, mean over the batch's tokens and features.
-
+      Scalar, squared feature units, mean over the batch's tokens and features.
     Raises:
       UserError: the widths differ.
     """
@@ -56,7 +54,7 @@ def feature_statistics_transfer(
     """Feature map transfer, decomposed into differences between normalized features, means and variances.
 
     Sun et al. 2020 (MobileBERT), section 3.5 after eq. 2, mentions the decomposition without an equation. The equations
-    come from the authors' code. With the mean μ_t and the (biased) variance σ²_t over the H features of token t, and
+    come from the authors' code. With the mean μ_t and the (biased) variance σ²_t over token t's H features, and
     LN(h) = (h − μ) / √(σ² + ε), where ε = 1e-12:
 
     - normalized: 1/(T·N) Σ_t Σ_n (LN(H^tr_t)_n − LN(H^st_t)_n)²
@@ -70,11 +68,9 @@ def feature_statistics_transfer(
       teacher_hidden: [B, S, H].
       student_hidden: [B, S, H].
       mask: [B, S].
-
     Returns:
-      Scalars `normalized` (no unit), `mean` and `variance` (squared units of the features), each a mean over tokens in
-      the batch; `normalized` also over features.
-
+      Scalars `normalized` (no unit), `mean` and `variance` (squared feature units), each a mean over the batch's
+      tokens; `normalized` also over features.
     Raises:
       UserError: the widths differ.
     """
@@ -101,14 +97,12 @@ def attention_transfer(teacher_logits: tf.Tensor, student_logits: tf.Tensor, mas
 
     Args:
       teacher_logits: [B, N, S, S], queries before keys: scaled dot products before mask and softmax.
-      student_logits: [B, N, S, S], same number of heads.
+      student_logits: [B, N, S, S], with as many heads.
       mask: [B, S].
-
     Returns:
-      Scalar, nats, mean over heads and query tokens in the batch.
-
+      Scalar, nats, mean over the batch's heads and query tokens.
     Raises:
-      UserError: the numbers of heads differ.
+      UserError: the models differ in heads.
     """
     teacher, student = _alike(teacher_logits, student_logits, "attention logits", _HEADS)
     bias = mask_bias(mask, tf.float32)
@@ -126,14 +120,12 @@ def tinybert_attention(teacher_logits: tf.Tensor, student_logits: tf.Tensor, mas
 
     Args:
       teacher_logits: [B, N, S, S], queries before keys: scaled dot products before mask and softmax.
-      student_logits: [B, N, S, S], same number of heads.
+      student_logits: [B, N, S, S], with as many heads.
       mask: [B, S].
-
     Returns:
-      Scalar, squared units of the logits, mean over heads and over pairs of tokens in the same text.
-
+      Scalar, squared logit units, mean over heads and over token pairs in the same text.
     Raises:
-      UserError: the numbers of heads differ.
+      UserError: the models differ in heads.
     """
     teacher, student = _alike(teacher_logits, student_logits, "attention logits", _HEADS)
     pairs = mask[:, None, :, None] * mask[:, None, None, :]
@@ -146,13 +138,11 @@ def tinybert_hidden(teacher_hidden: tf.Tensor, student_projected: tf.Tensor, mas
     Jiao et al. 2020 (TinyBERT), eq. 8 and 9, https://arxiv.org/abs/1909.10351: MSE(H^S·W_h, H^T) and MSE(E^S·W_e, E^T).
 
     Args:
-      teacher_hidden: [B, S, H], the output of a layer or of the embedding.
+      teacher_hidden: [B, S, H], the output of a layer or the embedding.
       student_projected: [B, S, H], the student's features after the learnable projection W.
       mask: [B, S].
-
     Returns:
-      Scalar, squared units of the features, mean over tokens in the batch and features.
-
+      Scalar, squared feature units, mean over the batch's tokens and features.
     Raises:
       UserError: the widths differ.
     """
@@ -175,22 +165,20 @@ def soft_cross_entropy(
       teacher_logits: [..., C], one row per example.
       student_logits: [..., C].
       temperature: t > 0; TinyBERT uses 1.
-      mask: [...], 1 = example counts; None counts every row of the teacher. Pass a mask computed from the inputs: the
-        weights of micro-batches are then counted without running a live teacher.
-
+      mask: [...], 1 = example counts; None counts the teacher's rows. Pass a mask computed from the inputs:
+        micro-batches then need no live teacher to count their weights.
     Returns:
-      Scalar, nats, mean over examples. For a perfect student, it is the mean entropy of the teacher, not 0.
-
+      Scalar, nats, mean over examples. For a perfect student, it is the teacher's mean entropy, not 0.
     Raises:
-      UserError: the numbers of classes differ, or the temperature is not above 0.
+      UserError: the models differ in classes, or the temperature is not above 0.
     """
     if not temperature > 0:
         raise UserError(f"the temperature must be above 0; received {temperature}; the papers use 1")
     teacher, student = _alike(teacher_logits, student_logits, "logits", "give the student the teacher's labels")
     # Counting the teacher's rows keeps the student out of the count of micro-batches.
     counted = tf.ones_like(teacher[..., 0]) if mask is None else mask
-    # For ranks other than 2, TensorFlow's function checks sizes at run time. Graphs keep such checks, so counting
-    # the weights would run the student.
+    # For ranks other than 2, TensorFlow checks sizes at run time. Graphs keep such checks, so counting the weights
+    # would run the student.
     if student.shape.rank != 2:
         teacher, student = (tf.reshape(logits, [-1, student.shape[-1]]) for logits in (teacher, student))
     teacher, student = teacher / temperature, student / temperature
@@ -211,24 +199,22 @@ def relation_transfer(
 
     Wang et al. 2021 (MiniLMv2), eq. 6 to 8, https://arxiv.org/abs/2012.15828, for L_ij in eq. 5:
     1/(A_r·|x|) Σ_a Σ_t KL(R^T_{a,t} ‖ R^S_{a,t}), R_a = softmax(A_{i,a}·A_{j,a}ᵀ / √d_r), a over relation heads, t over
-    tokens; each distribution is over the tokens of A_j. The vectors of all heads are concatenated and split into
-    relation heads, so teacher and student may differ in width and number of attention heads.
+    tokens; each distribution is over A_j's tokens. All heads' vectors are concatenated and split into relation heads,
+    so teacher and student may differ in width and attention heads.
 
-    The relations, R matrices of [S, S] per text, are never all in memory: `divergence_sum` computes the loss and its
+    The relations, R matrices [S, S] per text, are never all in memory: `divergence_sum` computes the loss and its
     gradient in chunks.
 
     Args:
       teacher_vectors: [B, S, H], queries, keys or values (A_i), heads concatenated.
-      student_vectors: [B, S, H'], the same vectors of the student.
+      student_vectors: [B, S, H'], the student's.
       mask: [B, S].
       num_relation_heads: R, or A_r in the paper; must divide both widths.
       teacher_others: [B, S, H], A_j; None for A_i: Q-Q, K-K or V-V.
-      student_others: [B, S, H'], the same vectors of the student; give both or neither.
-      chunk_bytes: memory for the relations of a chunk.
-
+      student_others: [B, S, H'], the student's; give both or neither.
+      chunk_bytes: memory for a chunk of relations.
     Returns:
-      Scalar, nats, mean over relation heads and tokens in the batch.
-
+      Scalar, nats, mean over the batch's relation heads and tokens.
     Raises:
       UserError: R does not divide a width, or only one of `teacher_others` and `student_others` is given.
     """
@@ -253,7 +239,7 @@ def relation_transfer(
 def masked_hidden(
     teacher_hidden: tf.Tensor, student_projected: tf.Tensor, width_keep: tf.Tensor, mask: tf.Tensor
 ) -> tf.Tensor:
-    """Distillation of compressed hidden states for one layer.
+    """Compressed hidden state distillation for one layer.
 
     Liu et al. 2021 (HSK), eq. 3 and section 2.3, https://arxiv.org/abs/2106.05691: MSE(H^S·W, M ⊙ H^T). Eliminated
     widths have the target 0 and count in the mean. Eliminated tokens do not count. Do not call the function for
@@ -264,10 +250,8 @@ def masked_hidden(
       student_projected: [B, S, H], the student's features after the learnable projection W.
       width_keep: M, 1 = kept, any type: [H] for a static mask, or [B, S, H] for a mask per token.
       mask: [B, S], 1 = kept token.
-
     Returns:
-      Scalar, squared units of the features, mean over kept tokens and all H features.
-
+      Scalar, squared feature units, mean over kept tokens and all H features.
     Raises:
       UserError: the widths differ.
     """
@@ -285,22 +269,19 @@ def pretraining_distillation(
 ) -> tf.Tensor:
     """Pretraining distillation: α·L_MLM + (1 − α)·L_KD + L_NSP.
 
-    Sun et al. 2020 (MobileBERT), eq. 4, https://arxiv.org/abs/2004.02984. L_MLM is the MLM loss, and L_NSP the NSP
-    loss. The paper gives no equation for L_KD; in the authors' code it is
-    −Σ_v softmax(z^tr)_v · log softmax(z^st)_v at the same masked positions (with α = 0.5), which is
-    `soft_cross_entropy`.
+    Sun et al. 2020 (MobileBERT), eq. 4, https://arxiv.org/abs/2004.02984. The paper gives no equation for L_KD; in the
+    authors' code it is `soft_cross_entropy` at the same masked positions, −Σ_v softmax(z^tr)_v · log softmax(z^st)_v
+    (with α = 0.5).
 
     Args:
-      mlm_labels: int [B, P], ids of the masked tokens; −1 does not count.
+      mlm_labels: int [B, P], masked tokens' ids; −1 does not count.
       teacher_mlm_logits: [B, P, V].
       student_mlm_logits: [B, P, V].
       nsp_labels: int [B], 0 = the second text follows the first.
-      nsp_logits: [B, 2], logits of the student.
+      nsp_logits: [B, 2], the student's.
       alpha: α, 0 to 1.
-
     Returns:
-      Scalar, nats: means over masked positions in the batch, and over examples for L_NSP.
-
+      Scalar, nats: means over the batch's masked positions, and over examples for L_NSP.
     Raises:
       UserError: the vocabularies differ in size, or α is below 0 or above 1.
     """
@@ -315,7 +296,7 @@ def pretraining_distillation(
 
 
 def embedding_vectors(teacher_vectors: tf.Tensor, student_vectors: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean squared difference of embeddings [B, D] over texts and features (Reimers & Gurevych 2020, eq. 1)."""
+    """Mean squared difference between embeddings [B, D] over texts and features (Reimers & Gurevych 2020, eq. 1)."""
     teacher, student = _alike(teacher_vectors, student_vectors, "embeddings", _ADAPTER)
     return masked_mean(tf.reduce_mean(tf.math.squared_difference(student, teacher), axis=1), tf.ones_like(mask[:, 0]))
 
@@ -325,16 +306,15 @@ def embedding_similarities(
 ) -> tf.Tensor:
     """KL divergence between the teacher's and the student's similarities within a batch.
 
-    Fang et al. 2021 (SEED), eq. 4 and 5, https://arxiv.org/abs/2101.04731: the similarities of a text are
-    softmax_j(cos(z_i, z_j) / τ) over the other texts of the batch. Departures: the batch replaces the queue of earlier
-    texts, the text itself does not count, and the KL divergence differs by the teacher's constant entropy.
+    Fang et al. 2021 (SEED), eq. 4 and 5, https://arxiv.org/abs/2101.04731: a text's similarities are softmax_j(cos(z_i,
+    z_j) / τ) over the batch's other texts. Departures: the batch replaces the queue of earlier texts, the text itself
+    does not count, and the KL divergence differs by the teacher's constant entropy.
 
     Args:
       teacher_vectors: [B, D].
       student_vectors: [B, E]; E may differ from D.
       mask: [B, S], counts the texts.
       temperature: τ.
-
     Returns:
       Scalar, nats, mean over texts.
     """
@@ -378,10 +358,10 @@ def _normalize(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 def _divergences(teacher: tf.Tensor, student: tf.Tensor) -> Any:
     """KL(softmax(teacher) ‖ softmax(student)) over the last axis, without a gradient for the teacher.
 
-    The custom gradient saves memory: every layer keeps its saved activations until the backward pass. This function
-    saves one array, the gradient softmax(student) − softmax(teacher); TensorFlow's own gradient would save two.
+    The custom gradient saves memory: every layer's saved activations live until the backward pass. This function saves
+    one array, the gradient softmax(student) − softmax(teacher); TensorFlow's own gradient would save two.
     """
-    # Compute both distributions in the same way, so that equal logits give exactly 0 and a gradient of exactly 0.
+    # Both distributions are computed in one way, so that equal logits give exactly 0, and exactly 0 as gradient.
     teacher_log, student_log = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
     teacher_probs = tf.exp(teacher_log)
     divergences = tf.reduce_sum(teacher_probs * (teacher_log - student_log), -1)

@@ -1,7 +1,7 @@
-"""The base class of distillation methods: an objective with stages, adapters and targets from the teacher.
+"""The base class for distillation methods: an objective with stages, adapters and targets from the teacher.
 
-Neither this module nor the top of a method's file may import TensorFlow, because `--help` reads the options of every
-method. ADR 6 compares the interface with five papers.
+Neither this module nor the top of a method's file may import TensorFlow, because `--help` reads every method's options.
+ADR 6 compares the interface with five papers.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class DistillationSpec:
     """Teacher, student and task of a distillation, as known before training.
 
     Attributes:
-      teacher: architecture of the teacher; the student's in a run without a teacher.
-      student: architecture of the student.
-      task: task of the student; None for task-independent distillation.
-      pairs: whether the examples are pairs of texts.
+      teacher: teacher's architecture; the student's in a run without a teacher.
+      student: student's architecture.
+      task: student's task; None for task-independent distillation.
+      pairs: whether the examples are text pairs.
       teacher_task: task of the teacher's head; None without a head.
-      teacher_heads: kinds of all heads of the teacher; None if unknown.
-      teacher_vocabulary: vocabulary of the teacher; None if unknown.
-      student_vocabulary: vocabulary of the student; None if it has none yet.
-      soft_labels: whether the examples have a teacher's probabilities, which are its logits.
-      start: initialization of the student; `random` also for a directory that was never trained; None if unknown.
+      teacher_heads: kinds of all the teacher's heads; None if unknown.
+      teacher_vocabulary: teacher's vocabulary; None if unknown.
+      student_vocabulary: student's vocabulary; None if it has none yet.
+      soft_labels: whether the examples have a teacher's probabilities, in place of its logits.
+      start: student's initialization; `random` also for an untrained directory; None if unknown.
     """
 
     teacher: EncoderConfig
@@ -60,21 +60,21 @@ class DistillationSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Objective):
-    """Base class of distillation methods.
+    """Base class for distillation methods.
 
-    A method is a frozen keyword-only dataclass that extends this class, in a file in `methods` or in another package.
-    The fields are the options of the method. Flags, `--help` and docs are generated from fields, defaults and the
-    `Attributes:` section of the docstring (`describe_options`). `pb.compress` tries a method of another package if it
-    has the options `max_length` and `epochs`; `learning_rate` is optional.
+    A method extends this class as a frozen keyword-only dataclass, in a file in `methods` or in another package. Its
+    fields are its options: fields, defaults and the docstring's `Attributes:` section become flags, `--help` and docs
+    (`describe_options`). `pb.compress` tries another package's method if it has the options `max_length` and `epochs`;
+    `learning_rate` is optional.
 
     Attributes:
-      label_weight: weight w of the labels beside the predictions, in the stage with the head: (1 − w) · loss of
-        the predictions + w · loss of the labels (default: those of the method).
-      schedule: schedule of the learning rate in all stages, after their warm-up (default: those of the method).
+      label_weight: weight w of the labels in the stage with the head: (1 − w) · prediction loss + w · label loss
+        (default: the method's weights).
+      schedule: learning rate schedule in all stages, after their warm-up (default: the method's schedules).
       name: name on the command line.
       reference: paper and equations.
-      task_kinds: kinds of the tasks that the method is for; empty for all kinds of one output per text, and for text.
-      keeps_adapters: whether a student from another run's folder, or slices of it, continue that run's adapters.
+      task_kinds: task kinds for the method; empty for text and all kinds with one output per text.
+      keeps_adapters: whether a student from another run's folder, or a slice from it, continues that run's adapters.
       passes: passes over the examples for each of `epochs`, such as 2 for two stages.
     """
 
@@ -94,13 +94,13 @@ class Method(Objective):
     def adapters(self, spec: DistillationSpec) -> Adapters:
         """Returns the adapters, name → layer between student and loss; by default none.
 
-        All stages of a run share the adapters. They are saved next to the student, and never exported with it. Their
+        All stages in a run share the adapters. They are saved next to the student, and never exported with it. Their
         kernels are zeros until `initialization.initialize_adapters` initializes them.
         """
         return {}
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """Returns the method's own problems with teacher, student and task, each with a remedy; by default none."""
+        """Returns the method's problems with teacher, student and task, each with a remedy; by default none."""
         return []
 
     def summary(self, spec: DistillationSpec) -> list[str]:
@@ -108,45 +108,42 @@ class Method(Objective):
         return []
 
     def uncacheable(self, stage: Stage) -> str:
-        """Returns why a teacher cache cannot store the targets of a stage; empty by default."""
+        """Returns why a teacher cache cannot store a stage's targets; empty by default."""
         return ""
 
     def index_limits(self, stage: Stage, teacher: EncoderConfig) -> Mapping[str, int]:
-        """Returns target → number of possible indices, for targets of strictly ascending indices; by default none.
+        """Returns target → number of possible indices, for targets with strictly ascending indices; by default none.
 
         Other integer targets are positions in the text.
         """
         return {}
 
     def candidates(self, stage: Stage, encoded: EncodedExamples) -> np.ndarray | None:
-        """Returns the number of tokens that each example may keep, int64 `[N]`; by default None: nothing is selected.
+        """Returns how many tokens each example may keep, int64 `[N]`; by default None: the stage selects none.
 
-        With them, every target of the stage is `[B, k, …]`: a row for each kept token, and zeros where an example has
-        fewer candidates than k. A teacher cache stores only the rows of candidates.
+        With them, the stage's targets are `[B, k, …]`: a row for each kept token, and zeros where an example has fewer
+        candidates than k. A teacher cache stores only the candidates' rows.
         """
         return None
 
     def initialize(self, teacher: Model | None, student: Model) -> None:
         """Copies weights from teacher to student before training; by default none.
 
-        `teacher` is None with a teacher cache. It is not called for a student from a directory, which keeps its
-        weights.
+        `teacher` is None with a teacher cache. A student from a directory keeps its weights: the run does not call
+        this.
         """
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """Returns the targets: all teacher outputs that the loss uses, and the content of a teacher cache.
+        """Returns the targets: all teacher outputs in the loss, and so a teacher cache's content. By default none.
 
-        The default has no targets. The first axis of every target is the batch axis. Axes with a size that depends on
-        the length S of the batch are token axes; an axis with a constant size is not, even if it equals S.
+        The first axis of every target is the batch axis. If an axis's size depends on the batch's length S, it is a
+        token axis; a constant size is not, even if it equals S.
         """
         return {}
 
 
 def plan_stages(method: Method, spec: DistillationSpec) -> tuple[Stage, ...]:
-    """Validates teacher, student and task, and returns the stages of a run.
-
-    Returns:
-      The stages.
+    """Validates teacher, student and task, and returns the run's stages.
 
     Raises:
       UserError: teacher, student and task do not match; lists all problems with remedies.
@@ -157,7 +154,7 @@ def plan_stages(method: Method, spec: DistillationSpec) -> tuple[Stage, ...]:
 
 
 def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stage, ...], list[str]]:
-    """Returns the stages of a run and all problems; the stages are empty if a problem prevents their creation."""
+    """Returns the run's stages and all problems; no stages if a problem prevents their creation."""
     problems = [*vocabulary_problems(spec), *method.validate(spec)]
     stages: tuple[Stage, ...] = ()
     try:
@@ -190,7 +187,7 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
 
 
 def label_weight_problems(method: Method, stages: Sequence[Stage]) -> list[str]:
-    """Returns the problem with a label weight that no stage can use, or that is no weight."""
+    """Returns the problem with a label weight outside 0 to 1, or without a stage to use it."""
     weight = method.label_weight
     assert weight is not None
     if not 0 <= weight <= 1:
@@ -206,7 +203,7 @@ def _learns_answers(stage: Stage) -> bool:
 
 
 def _with_label_weight(stage: Stage, weight: float) -> Stage:
-    """The stage with predictions and labels, if it learns one of them."""
+    """Mixes predictions and labels in a stage that learns one of them."""
     if not _learns_answers(stage):
         return stage
     others = {term: value for term, value in stage.weights.items() if term not in ("prediction", "labels")}
@@ -251,7 +248,7 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
 
 
 def head_count_problems(spec: DistillationSpec) -> list[str]:
-    """Returns a problem if the numbers of heads differ; for methods that compare single attention heads."""
+    """Returns a problem if the models differ in attention heads; for methods with a loss per head."""
     teacher, student = spec.teacher.num_attention_heads, spec.student.num_attention_heads
     if teacher == student:
         return []
@@ -262,7 +259,7 @@ def head_count_problems(spec: DistillationSpec) -> list[str]:
 
 
 def text_segments(spec: DistillationSpec) -> Literal[1, 2]:
-    """Returns the largest number of segments per text that both models support."""
+    """Returns how many segments per text both models support, at most two."""
     return 1 if min(spec.teacher.type_vocab_size, spec.student.type_vocab_size) < 2 else 2
 
 
@@ -277,7 +274,7 @@ def segment_problems(spec: DistillationSpec, requested: int | None) -> list[str]
 
 
 def label_problems(spec: DistillationSpec) -> list[str]:
-    """Returns the problems with the teacher's logits as targets: no head, another task, or other labels."""
+    """Returns problems with the teacher's logits as targets: no head, another task, or other labels."""
     task, teacher_task = spec.task, spec.teacher_task
     if task is None:
         return []

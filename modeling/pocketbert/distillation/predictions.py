@@ -1,4 +1,4 @@
-"""Targets and loss of a stage that learns the teacher's predictions (TinyBERT, eq. 10; HSK, section 3.3)."""
+"""Targets and loss for learning the teacher's predictions (TinyBERT, eq. 10; HSK, section 3.3)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ KINDS = ("classification", "multi_label", "regression", "span", "token_classific
 
 
 def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None) -> dict[str, tf.Tensor]:
-    """Returns name → output for the logits of a head: `logits`, `start_logits` and `end_logits`, or `token_logits`.
+    """Returns name → output for a head's logits: `logits`, `start_logits` and `end_logits`, or `token_logits`.
 
-    For several heads, the names begin with those of the heads in `config`, such as `intent_logits`.
+    For several heads, the names begin with the head names in `config`, such as `intent_logits`.
     """
     from pocketbert.tasks.registry import get_task
     from pocketbert.tasks.span import SPAN_OUTPUTS
@@ -36,12 +36,11 @@ def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None
 
 
 def taught_tokens(soft_labels: tf.Tensor, width: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Soft labels of tokens for a batch of this width, and which tokens have them.
+    """Returns a batch's soft token labels, and which tokens have them.
 
     Args:
       soft_labels: [B, at least S, C], 0 for tokens without them.
-      width: number S of tokens in a row.
-
+      width: tokens per row, S.
     Returns:
       Probabilities [B, S, C], which are equal for other tokens, and int32 [B, S].
     """
@@ -62,9 +61,9 @@ def prediction_terms(
     temperature: float = 1.0,
     mean_over_classes: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Computes `prediction` and `labels`, if they are terms of the stage; see `prediction_loss` and `labels_loss`.
+    """Computes `prediction` and `labels`, if the stage has these terms; see `prediction_loss` and `labels_loss`.
 
-    The predictions of several heads are learned as their labels are: by the weighted sum of the losses of the heads.
+    Several heads' predictions are learned as their labels are: by the weighted sum of the head losses.
     """
     from pocketbert.tasks.parts import part_outputs, weighted_sum
     from pocketbert.tasks.registry import get_task
@@ -104,11 +103,11 @@ def prediction_loss(
     mean_over_classes: bool = False,
     independent_labels: bool = False,
 ) -> tf.Tensor:
-    """Computes eq. 10 for logits [B, C], the mean over start and end for spans, or squared difference for scores [B].
+    """Computes eq. 10 for logits [B, C], its mean over start and end for spans, or squared difference for scores [B].
 
-    For independent labels, it is eq. 10 with the two probabilities σ and 1 − σ of each logit, a mean over labels, as in
-    the loss of the labels. For logits of tokens [B, S, C], it is the mean over all tokens: those without a label have
-    predictions, too. With soft labels, it is the mean over the tokens that have them, the first ones of words.
+    For independent labels, it is eq. 10 with each logit's probabilities σ and 1 − σ, a mean over labels, as in the
+    label loss. For token logits [B, S, C], it is the mean over all tokens: those without a label have predictions, too.
+    With soft labels, it is the mean over the tokens with soft labels, the first ones of words.
 
     Args:
       targets: the teacher's outputs by name, and `taught_tokens` for soft labels of tokens.
@@ -116,7 +115,7 @@ def prediction_loss(
       mask: [B, S], 1 = token.
       temperature: divides the logits.
       mean_over_classes: whether to divide the loss by the number of classes.
-      independent_labels: whether each logit is a label of its own.
+      independent_labels: whether each logit is its own label.
     """
     from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
@@ -144,7 +143,7 @@ def prediction_loss(
 
 
 def _sigmoid_cross_entropy(target: tf.Tensor, logits: tf.Tensor, temperature: float, mask: tf.Tensor) -> tf.Tensor:
-    """Computes the mean over labels and examples of the cross-entropy of probabilities; float32, from logits [B, C]."""
+    """Computes the probabilities' mean cross-entropy over labels and examples; float32, from logits [B, C]."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import masked_mean
@@ -155,7 +154,8 @@ def _sigmoid_cross_entropy(target: tf.Tensor, logits: tf.Tensor, temperature: fl
 
 
 def _squared_difference(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Computes the mean squared difference of scores [B] where mask [B] is 1; float32, no gradient for the target."""
+    """Computes the mean squared difference between scores [B] where mask [B] is 1; float32, no gradient for the target.
+    """
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import masked_mean

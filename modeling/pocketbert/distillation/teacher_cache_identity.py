@@ -1,7 +1,7 @@
-"""The identity of a teacher cache: everything that determines the targets of a stage.
+"""A teacher cache's identity: everything that determines a stage's targets.
 
-A run reads a cache only if its identity matches, so the cached targets equal a live teacher's. The module compares
-digests of files; it neither imports TensorFlow nor reads weights.
+A run reads a cache only if its identity matches, so the cached targets equal a live teacher's. The module compares file
+digests; it neither imports TensorFlow nor reads weights.
 """
 
 from __future__ import annotations
@@ -42,19 +42,17 @@ def teacher_cache_identity(
     teacher_directory: str | os.PathLike[str] | None,
     tokenizer: Tokenizer | None,
 ) -> TeacherCacheIdentity:
-    """Returns the identity that a cache of a stage must have.
+    """Returns the identity that a stage's cache must have.
 
     Args:
       method: the method.
       stage: a stage that reads the teacher.
-      encoded: examples of the stage.
-      teacher_directory: model directory of the teacher; its files are hashed. None in a run without the directory,
-        which accepts any teacher.
-      tokenizer: tokenizer of the examples; None accepts any tokenizer.
-
+      encoded: the stage's examples.
+      teacher_directory: the teacher's model directory; its files are hashed. None in a run without the directory, which
+        accepts any teacher.
+      tokenizer: the examples' tokenizer; None accepts any tokenizer.
     Returns:
-      The identity. Its `options` are all options of the method and all values of the stage; a cache keeps those that
-      `targets` reads.
+      The identity. Its `options` are all method options and stage values; a cache keeps those read by `targets`.
     """
     return TeacherCacheIdentity(
         teacher=None if teacher_directory is None else teacher_digest(teacher_directory),
@@ -68,7 +66,7 @@ def teacher_cache_identity(
 
 
 def teacher_digest(directory: str | os.PathLike[str]) -> str:
-    """Returns the SHA-256 of configuration and weights in a model directory.
+    """Returns a SHA-256 over configuration and weights in a model directory.
 
     Raises:
       UserError: the folder is not a model directory.
@@ -81,17 +79,16 @@ def teacher_digest(directory: str | os.PathLike[str]) -> str:
 
 
 def tokenizer_digest(tokenizer: Tokenizer) -> str:
-    """Returns the SHA-256 of everything that determines the ids of a text."""
+    """Returns a SHA-256 over everything that determines a text's ids."""
     return tokenizer.vocabulary.digest()
 
 
 def cached_manifests(cache: Path, names: Collection[str] | None = None) -> dict[str, TeacherCacheManifest]:
-    """Reads the manifests in a teacher cache: name of the stage → manifest.
+    """Reads a teacher cache's manifests: stage name → manifest.
 
     Args:
-      cache: folder of the teacher cache, with one folder per stage.
+      cache: teacher cache folder, with one folder per stage.
       names: stages to read, if they exist; None for all.
-
     Raises:
       UserError: a manifest is damaged.
     """
@@ -100,7 +97,7 @@ def cached_manifests(cache: Path, names: Collection[str] | None = None) -> dict[
 
 
 def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[str]:
-    """Returns a problem if the caches of a run come from different teachers or tokenizers."""
+    """Returns a problem if a run's caches come from different teachers or tokenizers."""
     problems = []
     for what in ("teacher", "tokenizer"):
         digests = {name: str(getattr(manifest.identity, what)) for name, manifest in manifests.items()}
@@ -114,13 +111,13 @@ def one_origin_problems(manifests: Mapping[str, TeacherCacheManifest]) -> list[s
 
 
 def teacher_caches_digest(folder: Path, names: Collection[str]) -> str:
-    """Returns the SHA-256 of the manifests that a run reads."""
+    """Returns a SHA-256 over the manifests that a run reads."""
     digests = [sha256(path) for path in sorted(folder.glob(f"*/{MANIFEST_NAME}")) if path.parent.name in names]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def watched(stage: Stage) -> tuple[Stage, set[str]]:
-    """Returns a copy of a stage that records reads, and the growing set of names read from it and its options.
+    """Returns a stage copy that records reads, and the growing set of names read from it and its options.
 
     The names match the `options` in `teacher_cache_identity`.
     """

@@ -1,4 +1,4 @@
-"""Distillation of sentence embeddings: the teacher's vectors, and the similarities between the texts of a batch."""
+"""Distils sentence embeddings: the teacher's vectors, and the similarities between a batch's texts."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ _ADAPTER = "vectors"
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingDistillation(Method):
-    """Distillation of sentence embeddings on the texts of pairs, without their scores.
+    """Sentence embedding distillation on the texts in pairs, without their scores.
 
-    Two terms compare the student with the teacher on each text of a batch:
+    Two terms compare student and teacher on each text in a batch:
 
     - `vectors`: the squared distance between both vectors (Reimers & Gurevych 2020, eq. 1,
-      https://arxiv.org/abs/2004.09813), as a mean over texts and features. A linear map, which is not exported, takes
-      the student's vector to the teacher's width if the widths differ.
-    - `similarities`: the KL divergence between the teacher's and the student's distribution over the other texts of the
-      batch, with the softmax of their cosines, divided by a temperature, as the probabilities (Fang et al. 2021, SEED,
-      eq. 4 and 5, https://arxiv.org/abs/2101.04731, with the batch in place of the queue).
+      https://arxiv.org/abs/2004.09813), as a mean over texts and features. If the widths differ, a linear map, which is
+      not exported, takes the student's vector to the teacher's width.
+    - `similarities`: the KL divergence between the teacher's and the student's distribution over the batch's other
+      texts. The probabilities are the softmax over their cosines, divided by a temperature (Fang et al. 2021, SEED, eq.
+      4 and 5, https://arxiv.org/abs/2101.04731, with the batch in place of the queue).
 
-    With `dimensions`, the first features of the student's vectors are embeddings, too: the term `similarities` is the
-    mean over all widths (Kusupati et al. 2022, Matryoshka representations, eq. 1, https://arxiv.org/abs/2205.13147,
-    with this loss).
+    With `dimensions`, the first features in the student's vectors are embeddings, too: `similarities` is the mean over
+    all widths (Kusupati et al. 2022, Matryoshka representations, eq. 1, https://arxiv.org/abs/2205.13147, with this
+    loss).
 
     Attributes:
-      vector_weight: weight of the term `vectors`, multiplied by the teacher's number of features, so that vectors of
-        any width with length 1 have the same loss.
+      vector_weight: weight of the term `vectors`, multiplied by the teacher's number of features, so that vectors with
+        length 1 have the same loss at any width.
       similarity_weight: weight of the term `similarities`.
-      temperature: divisor of the cosines.
+      temperature: divides the cosines.
       dimensions: numbers of leading features that are embeddings by themselves, such as 64,128,256.
       max_length: maximum sequence length.
       epochs: passes over the pairs.
-      batch_size: pairs per batch, so half the number of compared texts.
+      batch_size: pairs per batch, so half as many as compared texts.
       learning_rate: peak learning rate.
       warmup_ratio: share of steps for warm-up.
       weight_decay: decoupled weight decay, except for biases and norms.

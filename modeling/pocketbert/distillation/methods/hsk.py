@@ -1,4 +1,4 @@
-"""HSK: distillation of a small part of the teacher's hidden states, then of its predictions."""
+"""HSK: distils a small part of the teacher's hidden states, then its predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pocketbert.data.batches import EncodedExamples
 
-# Table 4, by the name of the task; the second value is for all others.
+# Table 4, by task name; the second value is for all others.
 _EPOCHS = {"cola": 30, "sst2": 10, "qnli": 5, "mnli": 5}, 20
 _BATCH_SIZES = {"qnli": 64, "mnli": 64}, 32
 _LENGTHS = {"cola": 64, "sst2": 64}, 128
@@ -36,42 +36,42 @@ _TOP_LAYER = (10, 12)
 class HSK(Method):
     """HSK compression (Liu et al. 2021, Marginal Utility Diminishes, https://arxiv.org/abs/2106.05691).
 
-    The stage `hidden` distils `knowledge`: the top N_D pairs of layers, N_L tokens of each example and N_W of the d
-    activations of each vector. The loss is eq. 3, the mean squared error of each pair, summed over pairs. The mean is
-    over the kept tokens and all d activations. Activations that are not kept are zero in the target. One projection W
-    serves all pairs; there is none if both models have the same width. The stage `prediction` distils the teacher's
-    predictions. Without a task, there is only `hidden`, on plain text.
+    The stage `hidden` distils `knowledge`: the top N_D layer pairs, N_L tokens per example and N_W of the d activations
+    per vector. The loss is eq. 3, the mean squared error of each pair, summed over pairs. The mean is over the kept
+    tokens and all d activations. Activations that are not kept are zero in the target. One projection W serves all
+    pairs; there is none if both models have the same width. The stage `prediction` distils the teacher's predictions.
+    Without a task, there is only `hidden`, on plain text.
 
     Choices for values that the paper does not give:
 
-    - L_top is 10 for teachers with 12 layers, and the same share, rounded, for others. Att (L_top = 12) is the
-      attention of the teacher's last layer for the student's last.
-    - The embedding has no attention; it uses that of layer 1, as in the authors' code.
+    - L_top is 10 for teachers with 12 layers, and the same share, rounded, for others. Att (L_top = 12) uses the
+      teacher's last layer's attention for the student's last.
+    - The embedding has no attention; it uses layer 1's, as in the authors' code.
     - The stages use BERT's weight decay and clipping; `prediction` has 10 % warm-up, as in `tinybert`. Regression
       learns the teacher's scores, as in `tinybert`.
-    - Questions have 384 tokens. On plain text, `hidden` takes 3 epochs of batches of 256 inputs with 128 tokens, as
+    - Questions have 384 tokens. On plain text, `hidden` takes 3 epochs in batches of 256 inputs with 128 tokens, as
       TinyBERT's general distillation.
 
     Departures: eq. 5 as printed contradicts the text; g(l, L_top) = round(l·L_top/L'), as in the authors' code. W has a
     bias, as in `tinybert`. Padding is never kept.
 
     Attributes:
-      preset: `paper`, or `authors-code`: tokens by attention logits, and one threshold for the activations of a batch
-        (live teachers only).
-      knowledge: N_D,N_L,N_W/d, such as `1,9,0.1`; `all` for every layer or token; or row R of column A in table 5,
+      preset: `paper`, or `authors-code`: tokens by attention logits, and one threshold for a batch's activations (live
+        teachers only).
+      knowledge: N_D,N_L,N_W/d, such as `1,9,0.1`; `all` for every layer or token; or row R in column A of table 5,
         `table5-A-R`.
       top_layer: L_top, the teacher layer for the student's last layer (default: 10 for 12 layers).
       tokens: tokens to keep: `left`, `att`, `att-no-sep`, or `att-last-no-sep`, which is Att (L_top = 12) w/o [SEP].
-      widths: activations to keep: `mag`, the largest of each vector; `uniform` or `rand`, one mask for all.
-      mask_seed: seed of the mask `rand`.
+      widths: activations to keep: `mag`, the largest in each vector; `uniform` or `rand`, one mask for all.
+      mask_seed: seed for the `rand` mask.
       separator_id: id of the separator, for tokens without [SEP] (default: from the tokenizer).
       max_length: maximum sequence length (default: paper 64 for CoLA and SST-2, otherwise 128; questions 384).
       epochs: passes over the data in each stage without its own number of epochs (default: the paper's).
       hidden_epochs: passes over the data in `hidden` (default: paper 20, but 30 for CoLA, 10 for SST-2, and 5 for QNLI
         and MNLI).
-      hidden_learning_rate: constant learning rate of `hidden`.
+      hidden_learning_rate: constant learning rate in `hidden`.
       prediction_epochs: passes over the data in `prediction` (default: paper 5).
-      prediction_learning_rate: peak learning rate of `prediction` (default: paper 2e-5, MNLI 5e-5).
+      prediction_learning_rate: peak learning rate in `prediction` (default: paper 2e-5, MNLI 5e-5).
       batch_size: batch size (default: paper 32, but 64 for QNLI and MNLI).
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 for no clipping.
@@ -111,7 +111,7 @@ class HSK(Method):
 
     @property
     def amounts(self) -> Knowledge:
-        """The amounts of `knowledge`."""
+        """`knowledge` as numbers."""
         return Knowledge.parse(self.knowledge)
 
     @property
@@ -186,7 +186,7 @@ class HSK(Method):
         return {} if widths[0] == widths[1] else {"projection": Dense(*widths)}
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """Checks the amounts against both models, L_top, the separator and the kind of task."""
+        """Checks the amounts against both models, L_top, the separator and the task's kind."""
         method, amounts = self.resolved(spec), self.amounts
         pairs, width, layers = spec.student.num_layers + 1, spec.teacher.hidden_size, spec.teacher.num_layers
         problems = []
@@ -228,7 +228,7 @@ class HSK(Method):
         return lines
 
     def uncacheable(self, stage: Stage) -> str:
-        """Refuses the authors' threshold, which depends on the other examples of a batch."""
+        """Refuses the authors' threshold, because it depends on the other examples in a batch."""
         if self.preset == "paper" or "hidden_states" not in stage.teacher_features:
             return ""
         return (
@@ -251,7 +251,7 @@ class HSK(Method):
         return candidate_counts(encoded, options.separator_id if options.excludes_separators else None)
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """Returns the kept hidden states of pair I, counted from 1, or the teacher's logits.
+        """Returns pair I's kept hidden states, counted from 1, or the teacher's logits.
 
         All are zero where an example has fewer than k tokens; k is S for all tokens.
 
@@ -317,12 +317,12 @@ class HSK(Method):
                 indices = _mask(options, values.shape[-1], width)
             if indices is not None:
                 values = hidden_selection.widened(values, indices, width)
-            # Eliminated widths are zeros of the stored targets already.
+            # The stored targets already have zeros for eliminated widths.
             losses.append(tinybert_hidden(values, learned, weights))
         return {"hidden": sum(losses[1:], losses[0])}
 
 
-# One of them has the scores of the tokens: the paper's, or the authors'.
+# One of them scores the tokens: the paper's, or the authors'.
 _ATTENTION = ("attention_probs", "attention_logits")
 
 
@@ -331,7 +331,7 @@ def _of_task(table: tuple[Mapping[str, Any], Any], task: str | None) -> Any:
 
 
 def _features(spec: DistillationSpec, method: HSK) -> dict[str, Any]:
-    """Returns the layers that a stage reads of teacher and student: the top N_D pairs."""
+    """Returns the teacher and student layers that a stage reads: the top N_D pairs."""
     layers, amounts = spec.student.num_layers, method.amounts
     assert method.top_layer is not None
     # N_D beyond L' + 1 is reported by `validate`.
@@ -351,7 +351,7 @@ def _available(options: HSK, batch: Batch) -> tf.Tensor:
 
 
 def _token_weights(options: HSK, batch: Batch) -> tf.Tensor:
-    """Returns which tokens of the targets count: [B, k], or [B, S] for all tokens."""
+    """Returns the targets' token mask: [B, k], or [B, S] for all tokens."""
     from pocketbert.distillation.hidden_selection import kept_weights
 
     if options.amounts.tokens is None:
@@ -371,7 +371,7 @@ def _left(states: tf.Tensor, options: HSK) -> tf.Tensor:
 def _selected(
     stage: Stage, states: tf.Tensor, attention: tf.Tensor | None, batch: Batch
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns the vectors of the kept tokens [B, k, H], float32, zero beyond an example's own, and their positions."""
+    """Returns the kept tokens' vectors [B, k, H], float32, zero beyond an example's own, and their positions."""
     import tensorflow as tf
 
     from pocketbert.distillation.hidden_selection import attended_positions

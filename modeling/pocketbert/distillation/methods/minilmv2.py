@@ -1,4 +1,4 @@
-"""MiniLMv2: distillation of the self-attention relations of one teacher layer."""
+"""MiniLMv2: distils the self-attention relations of one teacher layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _VECTORS = {"q": "queries", "k": "keys", "v": "values"}
 RELATIONS = tuple(one + other for one in _VECTORS for other in _VECTORS)
-# Section 3.2: the best layer of a teacher with 24 layers, counted from 1.
+# Section 3.2: the best layer, counted from 1, for teachers with 24.
 _LARGE_LAYERS = {"bert": 21, "roberta": 19, "xlm-roberta": 19}
 _LARGE_WIDTH = 1024
 # Section 4.1 has another β₂ for 12 layers of width 768, distilled from RoBERTa.
@@ -33,58 +33,56 @@ _TASK_LENGTH = 128
 class MiniLMv2(Method):
     """MiniLMv2 (Wang et al. 2021, https://arxiv.org/abs/2012.15828).
 
-    The stage `relations` distills one layer of the teacher into the last layer of the student. The loss is eq. 5: the
-    sum over relations of the KL divergence between the teacher's and the student's relation, a mean over relation heads
-    and tokens (eq. 6 to 8). Each term has the name of its relation, such as `qq`. Teacher and student may differ in
-    depth, width and number of heads. The teacher computes nothing above the projections of its layer, and the student
-    nothing above those of its last layer. So the output of the student's last layer and its pooler keep their initial
-    weights until you fine-tune it.
+    The stage `relations` distils one teacher layer into the student's last layer. The loss is eq. 5: per relation, the
+    KL divergence between the teacher's and the student's relation, as a mean over relation heads and tokens (eq. 6 to
+    8); then the sum. Each term has its relation's name, such as `qq`. Teacher and student may differ in depth, width
+    and number of heads. The teacher computes nothing above its layer's projections, and the student nothing above its
+    last layer's. So the last layer's output and the pooler keep their initial weights until you fine-tune the student.
 
-    The paper distills on plain text, and you fine-tune the student afterwards. With a task, this method does both on
-    the task's examples: the stage `relations`, then the stage `finetuning` on the labels (appendix C).
+    The paper distils on plain text, and you fine-tune the student afterwards. With a task, this method does both on the
+    task's examples: the stage `relations`, then the stage `finetuning` on the labels (appendix C).
 
     Choices for values that the paper does not give:
 
     - The text is not masked (`masked_text`).
     - Texts have two segments, as in BERT's pretraining, if both models have two token types (`text_segments`).
     - Gradients are clipped to a global norm of 1, and Adam's epsilon is 1e-6, as in BERT's pretraining.
-    - On a task's examples, `relations` takes 10 epochs of batches of 32 with a rate of 1e-4. The learning rate and the
-      number of epochs of `finetuning` are in the paper's grid.
+    - On a task's examples, `relations` takes 10 epochs with batch size 32 and rate 1e-4. For `finetuning`, learning
+      rate and epochs are in the paper's grid.
     - Teachers that are neither 12 nor 24 layers deep use their last layer.
 
-    MiniLM v1 (Wang et al. 2020, https://arxiv.org/abs/2002.10957) is the special case of the relations Q-K and V-V with
-    as many relation heads as attention heads, because the Q-K relation is then the attention distribution
+    MiniLM v1 (Wang et al. 2020, https://arxiv.org/abs/2002.10957) is a special case: the relations Q-K and V-V with as
+    many relation heads as attention heads, because the Q-K relation is then the attention distribution
     (`preset="minilm"`).
 
-    Departure: padding is neither a key nor a query; the paper's equations are for the tokens of one text.
+    Departure: padding is neither a key nor a query; the paper's equations are for one text's tokens.
 
     Attributes:
       preset: source of defaults: `paper`, or `minilm` for MiniLM v1, which needs equal numbers of attention heads.
       relations: relations to distil, each a pair of `q` (queries), `k` (keys) and `v` (values) (default: paper
         qq,kk,vv; minilm qk,vv).
-      relation_heads: number of relation heads; must divide the width of both models' attention (default: paper 48, or
-        64 for teachers with a width of 1024 or more; minilm the number of attention heads).
-      teacher_layer: layer of the teacher, counted from 1 (default: the last one; for teachers with 24 layers 21 for
-        BERT and 19 for RoBERTa and XLM-R).
+      relation_heads: number of relation heads; must divide both models' attention width (default: paper 48, or 64 for
+        teachers with a width of 1024 or more; minilm the number of attention heads).
+      teacher_layer: teacher layer, counted from 1 (default: the last one; for teachers with 24 layers 21 for BERT and
+        19 for RoBERTa and XLM-R).
       masked_text: mask the text as in BERT's pretraining.
       text_segments: segments per input on plain text (default: 2 as in BERT's pretraining, or 1 if a model has one
         token type).
       max_length: maximum sequence length (default: paper 512 for text, 128 for tasks, 384 for questions).
-      steps: number of steps of `relations` on plain text (default: paper 400,000, or 1,000,000 for XLM-R
-        teachers).
+      steps: training steps in `relations` on plain text (default: paper 400,000, or 1,000,000 for XLM-R teachers).
       epochs: passes over the data in `relations`, instead of steps (default for tasks: 10).
-      batch_size: batch size of `relations` (default: paper 256; 32 for tasks).
-      learning_rate: peak learning rate of `relations` (default: paper 6e-4; 1e-4 for tasks).
-      warmup_steps: steps of linear warm-up in `relations`, at most a tenth of the stage.
-      beta_2: decay of Adam's second moment in `relations` (default: paper 0.999; 0.98 for RoBERTa students with
-        12 layers of 768).
+      batch_size: batch size in `relations` (default: paper 256; 32 for tasks).
+      learning_rate: peak learning rate in `relations` (default: paper 6e-4; 1e-4 for tasks).
+      warmup_steps: linear warm-up steps in `relations`, at most a tenth of the stage.
+      beta_2: decay of Adam's second moment in `relations` (default: paper 0.999; 0.98 for RoBERTa students with 12
+        layers of 768).
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 for no clipping.
       micro_batches: number of parts per batch, to save memory; the result is the same.
-      relation_mib: memory for the relations of a chunk, in MiB; the result is the same to rounding.
+      relation_mib: memory for a chunk of relations, in MiB; the result is the same to rounding.
       finetuning_epochs: passes over the task's data in `finetuning`.
-      finetuning_batch_size: batch size of `finetuning`.
-      finetuning_learning_rate: peak learning rate of `finetuning`; the paper selects 1e-5 to 5e-5 on the dev set.
+      finetuning_batch_size: batch size in `finetuning`.
+      finetuning_learning_rate: peak learning rate in `finetuning`; the paper selects 1e-5 to 5e-5 on the dev set.
     """
 
     name: ClassVar[str] = "minilmv2"
@@ -211,7 +209,7 @@ class MiniLMv2(Method):
         return dataclasses.replace(self, **missing)  # type: ignore[arg-type]
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """Returns the logits; or `queries`, `keys` and `values` [B, S, A] of the teacher's layer, as requested."""
+        """Returns the logits; or `queries`, `keys` and `values` [B, S, A] from the teacher's layer, as requested."""
         if "logits" in stage.teacher_features:
             return logits_by_name(teacher["logits"], stage.task)
         return {name: teacher[name][0] for name in stage.teacher_features}
@@ -245,7 +243,7 @@ class MiniLMv2(Method):
 
 
 def default_teacher_layer(teacher: EncoderConfig) -> int:
-    """The paper's layer of a teacher, counted from 1 (section 3.2): 21 or 19 of 24 layers, otherwise the last."""
+    """Returns the paper's teacher layer, counted from 1 (section 3.2): 21 or 19 for 24 layers, otherwise the last."""
     if teacher.num_layers == 24:
         return _LARGE_LAYERS.get(teacher.model_type, teacher.num_layers)
     return teacher.num_layers

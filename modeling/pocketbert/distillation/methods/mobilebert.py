@@ -47,29 +47,28 @@ class MobileBERT(Method):
     (progressive) or `transfer` (joint), then `distillation`; or `auxiliary` alone. The loss terms are:
 
     - `feature_map`: eq. 2; in the decomposed form `feature_normalized`, `feature_mean` and `feature_variance`.
-    - `attention`: eq. 3. These terms compare layer ℓ of student and teacher, and are means over the layers of a stage.
+    - `attention`: eq. 3. These terms compare layer ℓ in student and teacher, and average over the stage's layers.
     - `masked_lm`, `distillation`, `next_sentence`: L_MLM, L_KD and L_NSP in eq. 4, with weights α, 1 − α and 1.
 
     Choices for values that the paper does not give:
 
-    - Loss weights: the authors' code has 100, 5000 and 5 for the decomposed form and 1 for attention. Eq. 2 has 100,
-      the weight of the normalized difference, because both are equal for teacher features with mean 0 and variance 1.
-      Auxiliary transfer adds these terms to eq. 4 with the same weights.
+    - Loss weights: the authors' code has 100, 5000 and 5 for the decomposed form and 1 for attention. Eq. 2 has 100, as
+      the normalized difference, because both are equal for teacher features with mean 0 and variance 1. Auxiliary
+      transfer adds these terms to eq. 4 with the same weights.
     - Learning rates and schedules: as in the authors' code. Distillation uses 1.5e-3 after 10,000 warm-up steps, then
       linear decay to 0. For progressive transfer, see `transfer_rates`. Joint and auxiliary transfer have no public
-      code: joint transfer is one phase in which every layer is current; auxiliary transfer uses the schedule of
-      distillation over the steps of both.
+      code: joint transfer is one phase in which every layer is current; auxiliary transfer uses distillation's schedule
+      over the steps of both.
     - Batch size 2048 in transfer, length 512, LAMB without bias correction, and no student dropout: as in the authors'
       code.
 
-    Departures: the authors' code divides the loss of a layer by 24 even if one layer learns; here it does not. (The
-    scale of the loss does not affect LAMB's steps, but it affects clipping.) Their attention loss counts padding as
-    queries. Their code multiplies the last feature map of the teacher by a temperature; it is 1 in their runs, and not
-    an option here.
+    Departures: the authors' code divides a layer's loss by 24 even if one layer learns; here it does not. (The loss
+    scale does not affect LAMB's steps, but it affects clipping.) Their attention loss counts padding as queries. Their
+    code multiplies the teacher's last feature map by a temperature; it is 1 in their runs, and not an option here.
 
-    Progressive and joint transfer copy the teacher's embedding and heads and freeze them until distillation. The
-    next-sentence classifier is copied although its input differs: the teacher's tanh pooler, or the raw first token in
-    MobileBERT. The transform of the MLM head is copied although its activation may differ. Both adapt in distillation.
+    Progressive and joint transfer copy the teacher's embedding and heads and freeze them until distillation. They copy
+    the next-sentence classifier although its input differs: the teacher's tanh pooler, or the raw first token in
+    MobileBERT. They copy the MLM head's transform although its activation may differ. Both adapt in distillation.
     Auxiliary transfer and runs without transfer copy nothing.
 
     Attributes:
@@ -80,18 +79,18 @@ class MobileBERT(Method):
         the last two, no transfer stage is left.
       feature_transfer: comparison of feature maps: `mse` (eq. 2), or `decomposed` into differences between normalized
         features, means and variances; paper: mse, authors' code: decomposed.
-      lower_layers: in progressive transfer, layers below the current one are `frozen`, or learn at a `reduced` rate,
-        a tenth of the current layer's; paper: frozen, authors' code: reduced.
-      first_layer: first layer of progressive transfer; above 1, the student must come from a directory with trained
+      lower_layers: in progressive transfer, layers below the current one are `frozen`, or learn at a `reduced` rate, a
+        tenth of the current layer's; paper: frozen, authors' code: reduced.
+      first_layer: first layer in progressive transfer; above 1, the student must come from a directory with trained
         lower layers.
-      copy_norms: also copy scale and shift of the embedding norm to a student with another kind of norm; authors' TF1
+      copy_norms: also copy the embedding norm's scale and shift to a student with another kind of norm; authors' TF1
         code: no, TF2 code: yes.
       student_dropout: whether the student uses dropout; authors' code: no.
       max_length: maximum sequence length.
-      transfer_steps: steps of knowledge transfer; progressive transfer splits them evenly over the layers.
-      transfer_batch_size: batch size; authors' code: 2048.
-      transfer_learning_rate: base learning rate of progressive and joint transfer; multipliers per layer reach 3.
-      distillation_steps: steps of pretraining distillation, 250000 in the paper's ablations; 0 skips the stage.
+      transfer_steps: steps for knowledge transfer; progressive transfer splits them evenly over the layers.
+      transfer_batch_size: batch size in transfer; authors' code: 2048.
+      transfer_learning_rate: base learning rate in progressive and joint transfer; multipliers per layer reach 3.
+      distillation_steps: steps for pretraining distillation, 250000 in the paper's ablations; 0 skips the stage.
       distillation_batch_size: batch size, also in auxiliary transfer (default: paper 4096, authors-code 2048).
       distillation_learning_rate: peak learning rate, also in auxiliary transfer.
       distillation_warmup_steps: warm-up steps, at most a tenth of the stage.
@@ -104,7 +103,7 @@ class MobileBERT(Method):
       attention_weight: weight of eq. 3; authors' code: 1.
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 for no clipping.
-      bias_correction: whether LAMB corrects the bias of its moments, as in the LAMB paper; authors' code: no.
+      bias_correction: whether LAMB corrects its moments' bias, as in the LAMB paper; authors' code: no.
       micro_batches: number of parts per batch, to save memory; the result is the same.
     """
 
@@ -196,7 +195,7 @@ class MobileBERT(Method):
         return stages
 
     def adapters(self, spec: DistillationSpec) -> Adapters:
-        """Returns no adapters: feature maps of teacher and student have the same width (section 3.1)."""
+        """Returns none: teacher and student have equally wide feature maps (section 3.1)."""
         return {}
 
     def validate(self, spec: DistillationSpec) -> list[str]:
@@ -242,7 +241,7 @@ class MobileBERT(Method):
     def initialize(self, teacher: Model | None, student: Model) -> None:
         """Copies the teacher's embedding and heads in progressive and joint transfer (section 3.6).
 
-        See `teacher_copy`. A run does not call this for a student from a directory, which keeps its weights.
+        A student from a directory keeps its weights: a run does not call this. See `teacher_copy`.
 
         Raises:
           UserError: there is no live teacher.
@@ -256,9 +255,9 @@ class MobileBERT(Method):
         copy_embedding_and_heads(teacher, student, any_norm=self.copy_norms)
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:
-        """Returns the teacher's features by name and layer, and `masked_lm_logits` [B, P, V] in distillation.
+        """Returns the teacher's features by name and layer, and in distillation `masked_lm_logits` [B, P, V].
 
-        Examples of names and shapes are `hidden_states_3` [B, S, H] and `attention_logits_3` [B, N, S, S].
+        Examples: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S].
         """
         targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
         if "logits" in stage.teacher_features:
@@ -321,7 +320,7 @@ def _transfer_stages(num_layers: int, method: MobileBERT) -> list[Stage]:
 
 
 def _transfer_stage(name: str, first: int, last: int, steps: int, method: MobileBERT) -> Stage:
-    """Returns a stage in which layers `first` to `last` learn from the same layers of the teacher."""
+    """Returns a stage in which layers `first` to `last` learn from the teacher's same layers."""
     rates = TransferRates(first=first, last=last, steps=steps, lower=method.lower_layers == "reduced")
     features = dict.fromkeys(method.transferred, tuple(range(first, last + 1)))
     return Stage(
@@ -339,7 +338,7 @@ def _transfer_stage(name: str, first: int, last: int, steps: int, method: Mobile
 
 
 def _distillation_stage(name: str, layers: tuple[int, ...], method: MobileBERT) -> Stage:
-    """Returns a stage of pretraining distillation, with auxiliary knowledge transfer in `layers`."""
+    """Returns a pretraining distillation stage, with auxiliary knowledge transfer in `layers`."""
     assert method.distillation_batch_size is not None
     features: dict[str, tuple[int, ...]] = dict.fromkeys(method.transferred if layers else (), layers)
     weights = _transfer_weights(method) if layers else {}

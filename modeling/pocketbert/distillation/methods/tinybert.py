@@ -1,4 +1,4 @@
-"""TinyBERT: distillation of embedding, attention and hidden states, then of predictions."""
+"""TinyBERT: distils embedding, attention and hidden states, then predictions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _PROCEDURES = ("general_distillation", "task_distillation", "augmentation")
 ABLATIONS = (*_PROCEDURES, "embedding", "prediction", "transformer", "attention", "hidden")
 
-# Values for options that are None. The paper gives no schedule, warm-up and bias correction for task distillation.
-# They come from the authors' code, except for bias correction, which is on as in fine-tuning here.
+# Values for options that are None. For task distillation, the paper gives no schedule, warm-up or bias correction.
+# They come from the authors' code; bias correction is on as in fine-tuning here.
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {
         "shared_projection": False,
@@ -59,12 +59,12 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 # Section 4.2 and footnote 4; 20 for other tasks.
 _PAPER_EPOCHS = {"cola": 50, "mnli": 10, "qqp": 10, "qnli": 10}
-# From a table in task_distill.py that a bug prevents the code from reading (Huawei's issue 77).
+# From a table in task_distill.py; a bug keeps the code from reading it (Huawei's issue 77).
 _AUTHORS_EPOCHS = {"cola": 50, "sst2": 10, "qnli": 10, "mnli": 5, "qqp": 5}
 _OTHER_EPOCHS = 20
 # For general distillation and the prediction stage (sections 4.2 and 4.3).
 _EPOCHS = 3
-# Of task distillation, by the student's weights.
+# For task distillation, by the student's weights.
 _LEARNING_RATES: dict[str, dict[str, Any]] = {
     "trained": {"intermediate_learning_rate": 5e-5, "prediction_learning_rate": 3e-5},
     "untrained": {"intermediate_learning_rate": 3e-4, "prediction_learning_rate": 1e-4},
@@ -76,7 +76,7 @@ class TinyBERT(Method):
     """TinyBERT (Jiao et al. 2020, https://arxiv.org/abs/1909.10351).
 
     Without a task, the method runs general distillation. With a task, it runs intermediate-layer distillation, then
-    prediction-layer distillation. The loss terms are those of eq. 11, summed over the student's layers with the paper's
+    prediction-layer distillation. The loss terms are those in eq. 11, summed over the student's layers with the paper's
     weights of 1 (eq. 6):
 
     - `embedding`: eq. 9 for the embedding output (layer 0).
@@ -88,38 +88,37 @@ class TinyBERT(Method):
 
     Choices for values that the paper does not give:
 
-    - Spans (appendix B): `prediction` is the mean of eq. 10 over start and end positions, on the original data. Padding
-      is not a position, and the loss is not divided by the number of classes. The length is BERT's, 384.
-    - The paper has no tags of tokens. Eq. 10 is the mean over tokens, on the original data, with inputs of 128 tokens.
+    - Spans (appendix B): `prediction` averages eq. 10 over start and end positions, on the original data. Padding is
+      not a position, and the loss is not divided by the number of classes. The length is BERT's, 384.
+    - The paper does not tag tokens. Eq. 10 is averaged over tokens, on the original data, with inputs of 128 tokens.
     - Regression has no logits for eq. 10. The student learns the teacher's scores on the original data (footnote 5).
       The authors' code learns the labels (`regression_target`).
     - Task distillation follows the authors' code: a constant rate in the intermediate stage, 10 % warm-up with linear
-      decay in the prediction stage, and BERT's weight decay of 0.01.
+      decay in the prediction stage, and BERT's weight decay, 0.01.
     - The paper distils a task into a student after general distillation. At these rates, a student with random weights
       learns little in a few epochs, so its rates are higher: 3e-4 and 1e-4, chosen on SST-2. The ablation
       `without=general_distillation` keeps the paper's rates.
     - General distillation uses BERT's warm-up of 10,000 steps, but at most a tenth of its steps.
     - General distillation uses BERT's two segments, because text pairs need them. The second segment always continues
       the first, because no loss predicts the next sentence.
-    - Without task distillation (table 2), the student is fine-tuned on the labels of the augmented data with the
-      hyper-parameters of the prediction stage. The paper does not name the data. Table 7 has lower scores for a student
-      without task distillation and augmentation, so table 2 must include augmentation.
+    - Without task distillation (table 2), the student is fine-tuned on the augmented data's labels with the prediction
+      stage's hyper-parameters. The paper does not name the data. Table 7 has lower scores for a student without task
+      distillation and augmentation, so table 2 must include augmentation.
 
     Departures: the projections W_h and W_e have a bias, as in the authors' code. They exist even for equal widths, as
     in the paper's equations and the code, because student and teacher features may differ. Padding never counts. The
-    authors' code has a relu between pooler and classifier of the student, and augments with another number of samples
+    authors' code has a relu between the student's pooler and classifier, and augments with another number of samples
     per task; neither is an option here.
 
     Attributes:
       preset: source of defaults: `paper`, or `authors-code`.
       mapping: layer map: `uniform`, `top`, `bottom`, or one teacher layer per student layer, such as 3,6,9,12.
       without: ablations (tables 2 and 3): `general_distillation` (refuses a student from a directory),
-        `task_distillation` (fine-tuning on the labels of the augmented data instead), `augmentation`, `embedding`,
-        `prediction` (the labels of the original data instead), `transformer` (attention and hidden), `attention`,
-        `hidden`.
+        `task_distillation` (fine-tuning on the augmented data's labels instead), `augmentation`, `embedding`,
+        `prediction` (the original data's labels instead), `transformer` (attention and hidden), `attention`, `hidden`.
       shared_projection: use one projection for the embedding and all layers, instead of one for the embedding and one
         for the layers; paper: no, authors' code: yes.
-      temperature: temperature of the prediction loss.
+      temperature: temperature in the prediction loss.
       mean_over_classes: whether to divide the prediction loss by the number of classes; paper: no, authors' code: yes.
       regression_target: target for regression: `teacher` (paper) or `labels` (authors' code).
       masked_text: mask the text in general distillation as in BERT's pretraining; paper: yes, authors' code (second
@@ -143,7 +142,7 @@ class TinyBERT(Method):
         1e-4 for an untrained student).
       weight_decay: decoupled weight decay, except for biases and norms.
       clip_norm: maximum global gradient norm; 0 for no clipping.
-      bias_correction: whether Adam corrects the bias of its moments; authors' code: no.
+      bias_correction: whether Adam corrects its moments' bias; authors' code: no.
       micro_batches: number of parts per batch, to save memory; the result is the same.
     """
 
@@ -189,7 +188,7 @@ class TinyBERT(Method):
         raise_if_any(problems, "tinybert options")
 
     def resolved(self, *, untrained: bool = False) -> TinyBERT:
-        """Returns a copy with values for options that are None, from the preset."""
+        """Returns a copy with the preset's values for options that are None."""
         rates = _LEARNING_RATES["untrained" if untrained and "general_distillation" not in self.without else "trained"]
         values = {**_PRESETS[self.preset], **rates}
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
@@ -197,7 +196,7 @@ class TinyBERT(Method):
 
     @property
     def layer_terms(self) -> tuple[str, ...]:
-        """The loss terms of embedding and Transformer layers, without ablations."""
+        """The loss terms for embedding and Transformer layers, without ablations."""
         dropped = {*self.without, *(("attention", "hidden") if "transformer" in self.without else ())}
         return tuple(term for term in TERMS if term not in dropped)
 
@@ -225,7 +224,7 @@ class TinyBERT(Method):
     def adapters(self, spec: DistillationSpec) -> Adapters:
         """Returns W_h (`hidden_projection`) and W_e (`embedding_projection`), or `shared_projection`, if used.
 
-        Each adapter projects the student's width to the teacher's.
+        Each projects the student's width to the teacher's.
         """
         method = self.resolved()
         if spec.task is not None and "task_distillation" in method.without:
@@ -233,7 +232,7 @@ class TinyBERT(Method):
         return projections(spec, method.layer_terms, shared=method.shared_projection is True)
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """Checks heads, layers, the kind of task, text segments and ablations."""
+        """Checks heads, layers, the task's kind, text segments and ablations."""
         problems = []
         mapped = {"attention", "hidden"} & {*self.layer_terms}
         if spec.task is not None and "task_distillation" in self.without:
@@ -265,7 +264,7 @@ class TinyBERT(Method):
 
 
 def _general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
-    """Returns the stage of general distillation on plain text."""
+    """Returns the general distillation stage on plain text."""
     # From BERT's pretraining, Devlin et al. 2019, appendix A.2; the authors' code uses 10 % of the steps.
     warmup: dict[str, Any] = {"warmup_steps": 10_000} if method.preset == "paper" else {"warmup_ratio": 0.1}
     assert method.general_learning_rate is not None and method.masked_text is not None
@@ -287,7 +286,7 @@ def _general_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 
 
 def _intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
-    """Returns the stage with the losses per layer on augmented data."""
+    """Returns the stage with a loss per layer on augmented data."""
     assert spec.task is not None
     assert method.intermediate_learning_rate is not None
     epochs = _PAPER_EPOCHS if method.preset == "paper" else _AUTHORS_EPOCHS
@@ -307,7 +306,7 @@ def _intermediate_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
 
 
 def _prediction_stage(spec: DistillationSpec, method: TinyBERT) -> Stage:
-    """Returns the stage that learns the teacher's predictions, or the labels if an option requests them."""
+    """Returns the stage that learns the teacher's predictions or, if an option requests it, the labels."""
     assert spec.task is not None
     # Footnotes 5 and 10 in the paper concern this kind.
     regression = spec.task.kind == "regression"
