@@ -25,7 +25,7 @@ ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"
 TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
 ScoreActivation = Literal["identity", "sigmoid"]
 TaskKind: TypeAlias = str  # A key of `TASK_RULES`.
-# Shapes of a head's weights by their paths in the head.
+# A head's weights: path in the head → shape.
 HeadShapes: TypeAlias = "Callable[[EncoderConfig, TaskConfig], Mapping[str, tuple[int, ...]]]"
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
@@ -47,8 +47,8 @@ class BottleneckConfig:
 
     Attributes:
       size: width inside the block (h_intra): 128 for MobileBERT, 1024 for IB-BERT.
-      query_key: input of query and key. `raw`: the input of the block, as in the paper. `shared`: a second bottleneck,
-        as in the released weights. `bottleneck`: the first bottleneck, which then also feeds the values (TINY).
+      query_key: input to query and key. `raw`: the block's input, as in the paper. `shared`: a second bottleneck, as in
+        the released weights. `bottleneck`: the first bottleneck, which then also feeds the values (TINY).
     """
 
     size: int
@@ -64,36 +64,36 @@ class BottleneckConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """An encoder's architecture. Sizes are counts of features, tokens or rows.
+    """An encoder's architecture. Sizes count features, tokens or rows.
 
     Attributes:
-      model_type: family whose file layout the model uses. XLM-R (`xlm-roberta`) computes the same function as RoBERTa.
-      vocab_size: rows of the word embedding table.
-      hidden_size: width of the feature maps between layers (h_inter).
+      model_type: family; it fixes the file layout. XLM-R (`xlm-roberta`) computes the same function as RoBERTa.
+      vocab_size: rows in the word embedding table.
+      hidden_size: width between layers (h_inter).
       num_layers: number of layers.
       num_attention_heads: heads per layer.
-      head_size: width of a head; all heads together are `attention_size` wide.
+      head_size: width per head; all heads together are `attention_size` wide.
       intermediate_size: inner width of a feed-forward network.
       num_feedforward_networks: stacked feed-forward networks per layer (MobileBERT, section 3.2).
       feedforward: expressions for the feed-forward networks (EfficientBERT), or None. They replace `activation` in the
-        layers and `num_feedforward_networks`, which must be 1, and use a part of `intermediate_size`.
+        layers and `num_feedforward_networks`, which must be 1, and use part of `intermediate_size`.
       activation: `gelu` (exact, erf), `gelu_tanh` (approximation) or `relu`.
-      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1) or `identity` (made by the graph optimization of export).
+      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1) or `identity` (from export's graph optimization).
       layer_norm_eps: added to the variance in `layer_norm`.
-      embedding_layer_norm_eps: the same for the norm of the embedding. It differs for MobileBERT with `layer_norm`:
-        transformers' PyTorch class keeps torch's default of 1e-5 there.
+      embedding_layer_norm_eps: the same for the embedding's norm. It differs for MobileBERT with `layer_norm`:
+        transformers' PyTorch class keeps torch's default, 1e-5, there.
       embedding_size: width of the word embedding table.
       embedding_projection: position of the linear map from `embedding_size` to `hidden_size`. `word`: after the word
         embeddings; positions and segments are `hidden_size` wide. `factors`: the same without a bias, so that table and
-        map are the factors of one table (ROSITA). `output`: after the norm; positions and segments are
-        `embedding_size` wide. `none`: the sizes are equal.
+        map factorize one table (ROSITA). `output`: after the norm; positions and segments are `embedding_size` wide.
+        `none`: the sizes are equal.
       trigram: concatenate each word embedding with its neighbours before the map (MobileBERT, section 3.4).
       max_position_embeddings: maximum sequence length in tokens.
       position_offset: unused rows at the start of the position table (RoBERTa and XLM-R: 2).
-      type_vocab_size: rows of the segment table; 0 for none (DistilBERT).
-      pad_token_id: id of padding tokens.
+      type_vocab_size: rows in the segment table; 0 for none (DistilBERT).
+      pad_token_id: padding token's id.
       bottleneck: linear maps around each block, or None.
-      pooler: `pooled_output`: `tanh` of a linear map of the first token, the `first_token` itself, or `none`.
+      pooler: `pooled_output`: `tanh` (a linear and a tanh layer on the first token), `first_token` or `none`.
       hidden_dropout: dropout rate after the embedding and each sub-layer.
       attention_dropout: dropout rate on the attention probabilities.
       initializer_range: standard deviation of initial weights.
@@ -173,38 +173,38 @@ class EncoderConfig:
 
     @property
     def projects_words(self) -> bool:
-        """Whether a linear map follows the word embeddings, so that positions and segments are `hidden_size` wide."""
+        """Whether a linear map follows the word embeddings; then positions and segments are `hidden_size` wide."""
         return self.embedding_projection in ("word", "factors")
 
     @property
     def block_size(self) -> int:
-        """Width inside a layer: that of the bottleneck if there is one, else `hidden_size`."""
+        """Width inside a layer: the bottleneck's, or `hidden_size` without one."""
         return self.bottleneck.size if self.bottleneck else self.hidden_size
 
     @property
     def sentence_activation(self) -> Literal["tanh", "relu"]:
-        """Activation between the two linear maps of a sentence head on an encoder without a pooler."""
+        """Activation between a sentence head's two linear maps on an encoder without a pooler."""
         return "relu" if self.model_type == "distilbert" else "tanh"
 
     @property
     def reads_padding_id(self) -> bool:
-        """Whether `pad_token_id` changes outputs: as the offset of positions, or as a neighbour in trigrams."""
+        """Whether `pad_token_id` changes outputs: it offsets positions, or is a neighbour in trigrams."""
         return self.position_offset > 0 or self.trigram
 
     @property
     def num_position_rows(self) -> int:
-        """Rows of the position table."""
+        """Rows in the position table."""
         return self.max_position_embeddings + self.position_offset
 
     def feedforward_networks(self, layer: int) -> tuple[int, int]:
-        """Number of stacked feed-forward networks in a layer, counted from 0, and their inner width."""
+        """Returns a layer's stacked feed-forward networks and their inner width. Layers count from 0."""
         if self.feedforward is None:
             return self.num_feedforward_networks, self.intermediate_size
         expression = self.feedforward.expression(layer)
         return expression.stacks, self.intermediate_size // expression.divisor
 
     def _least_weights(self) -> int:
-        """Weights of the large matrices: tables, attention and feed-forward networks."""
+        """Counts the weights in the large matrices: tables, attention and feed-forward networks."""
         tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
         attention = 4 * self.block_size * self.attention_size
         return tables + self.num_layers * (
@@ -213,7 +213,7 @@ class EncoderConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
-        """The inverse of `dataclasses.asdict`."""
+        """Inverts `dataclasses.asdict`."""
         bottleneck, feedforward = values["bottleneck"], values.get("feedforward")
         return cls(
             **{
@@ -224,28 +224,28 @@ class EncoderConfig:
         )
 
     def replace(self, **changes: object) -> EncoderConfig:
-        """A validated copy with some fields changed."""
+        """Returns a validated copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRules:
-    """A row of `TASK_RULES`: rules for the configuration of a kind of task, and its names in model directories.
+    """A row in `TASK_RULES`: a task kind's rules for its configuration, and its names in model directories.
 
     Attributes:
       min_labels: minimum number of labels; 0 for a kind without labels.
       has_null_threshold: whether `TaskConfig.null_threshold` may be set.
       has_embedding: whether the task has a `TaskConfig.embedding`.
       head: layout of the head's weights: `linear` (one map, `output`), `sentence` or `masked_lm` (as in transformers'
-        classes), `parts` (the heads of `TaskConfig.tasks`), or a function that gives shapes by path, for heads under
+        classes), `parts` (the heads in `TaskConfig.tasks`), or a function that returns shapes by path, for heads under
         their own paths; None to derive it.
       tensor: stored name of the linear map; for `sentence`, its name beside another sentence head.
       num_outputs: outputs of the map; None for one per label.
-      architecture: class of transformers with such a head, without the family's prefix; empty for none.
+      architecture: transformers' class for such a head, without the family's prefix; empty for none.
       problem_type: `problem_type` in config.json, for kinds that share a class.
-      reads: content of the files of examples: a `table`, a table of `pairs`, texts with labelled `spans`, `questions`,
-        or a table with a column for each head (`heads`); empty for texts without labels.
-      label_form: form of the labels in a table: one class, any number of labels, or a score.
+      reads: content of example files: a `table`, a table of `pairs`, texts with labelled `spans`, `questions`, or a
+        table with a column for each head (`heads`); empty for texts without labels.
+      label_form: labels in a table: one class, any number of labels, or a score.
     """
 
     min_labels: int = 0
@@ -261,7 +261,7 @@ class TaskRules:
 
 
 _SENTENCE = TaskRules(head="sentence", architecture="ForSequenceClassification")
-# The built-in kinds. Each has a file of its name in `pocketbert.tasks`. Messages list them in this order.
+# The built-in kinds, in the order of messages. Each has a file of its name in `pocketbert.tasks`.
 TASK_RULES: dict[TaskKind, TaskRules] = {
     "classification": dataclasses.replace(
         _SENTENCE, min_labels=2, tensor="classifier", problem_type="single_label_classification"
@@ -298,7 +298,7 @@ TASK_RULES: dict[TaskKind, TaskRules] = {
         reads="",
     ),
 }
-# An option: the kind of the labels in a file. A file of questions tells its own, and several heads have a kind each.
+# An option: the kind of a file's labels. A file of questions tells its own, and several heads have a kind each.
 FileKind = Annotated[
     str, lambda: [kind for kind, row in TASK_RULES.items() if row.reads not in ("", "questions", "heads")]
 ]
@@ -310,23 +310,23 @@ class TaskConfig:
 
     Attributes:
       kind: a key of `TASK_RULES`.
-      name: name of the task, for example `sst2`, or empty. Several heads of one kind need different names.
-      labels: names of the classes or labels in the order of the logits; empty for kinds without labels. A list becomes
-        a tuple. Each label is one line; labels must differ in more than case or white space.
+      name: the task's name, for example `sst2`, or empty. Several heads of one kind need different names.
+      labels: class or label names in the logits' order; empty for kinds without labels. A list becomes a tuple. Each
+        label is one line; labels must differ in more than case or white space.
       dropout: dropout rate in front of the head.
-      pooling: for sentence heads: `mean` reads the mean of the tokens, scaled to length 10; None reads the first token,
-        through a tanh layer where the family has one.
-      pairs: for sentence heads: `separate` reads the two texts of a pair one by one, and the head reads their vectors
-        u and v as [u, v, |u − v|, u·v]; None reads both texts together.
+      pooling: for sentence heads: `mean` reads the tokens' mean, scaled to length 10; None reads the first
+        token, through a tanh layer where the family has one.
+      pairs: for sentence heads: `separate` reads a pair's two texts one by one, and the head reads their vectors u and
+        v as [u, v, |u − v|, u·v]; None reads both texts together.
       null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
         more than this; None to answer every question.
-      embedding: for embeddings: pooling, dense layer and prompts; an object of its fields becomes an `EmbeddingConfig`.
-      activation: for regression: `sigmoid` gives scores from 0 to 1, as rerankers of sentence-transformers do; None, or
-        `identity` of a reranker, gives the logit.
-      decisions: for classes and labels: thresholds of the answers, or an object of the fields; None for the defaults.
-      tasks: for `several`: the tasks of its heads, with different names of letters and digits, or objects of their
-        fields.
-      weight: for a head of `several`: weight of its loss in the sum; None for 1.
+      embedding: for embeddings: pooling, dense layer and prompts; an object with its fields becomes an
+        `EmbeddingConfig`.
+      activation: for regression: `sigmoid` gives scores from 0 to 1, as sentence-transformers' rerankers do; None, or a
+        reranker's `identity`, gives the logit.
+      decisions: for classes and labels: answer thresholds, or an object with their fields; None for the defaults.
+      tasks: for `several`: its heads' tasks, with different names of letters and digits, or objects with their fields.
+      weight: for a head in `several`: weight of its loss in the sum; None for 1.
     """
 
     kind: TaskKind
@@ -391,7 +391,7 @@ class TaskConfig:
 
     @property
     def rules(self) -> TaskRules:
-        """The row of the task's kind."""
+        """The row for the task's kind."""
         return TASK_RULES[self.kind]
 
 

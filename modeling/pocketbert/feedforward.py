@@ -1,8 +1,8 @@
 """Feed-forward networks as expressions (EfficientBERT, section 3.1): parser, rules and canonical text.
 
-`tanh(linear4_2(gelu(linear4_2(x))))` is a network of two linear maps. `4_2` means 4 stacked copies of the expression,
-each with its own weights, dropout, residual and norm, and an inner width of 1/2 of the intermediate size. The linear
-map that is computed first is the intermediate one.
+`tanh(linear4_2(gelu(linear4_2(x))))` is a network of two linear maps. `4_2` means 4 stacked copies, each with its own
+weights, dropout, residual and norm, and an inner width of 1/2 of the intermediate size. The linear map that is computed
+first is the intermediate one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ WidthMismatch = Literal["truncate", "pad"]
 ACTIVATIONS = ("gelu", "sigmoid", "tanh", "relu", "leaky_relu", "elu", "swish")
 AGGREGATIONS = ("add", "mul", "max")
 INPUT, LINEAR = "x", "linear"
-# Numbers of stacked networks, and divisors of the intermediate size.
+# Numbers of stacked networks, and divisors for the intermediate size.
 STACKS = DIVISORS = (1, 2, 3, 4)
 MIN_HEIGHT, MAX_HEIGHT = 3, 7
-# Counts operations, inputs and, as in the authors' code, one for the weights of each linear map.
+# Counts operations, inputs and, as in the authors' code, one for each linear map's weights.
 MAX_PRIMITIVES = 20
 _LINEAR_MAPS = 2
 _TOKEN = re.compile(r"\s*([A-Za-z]\w*|[(),]|$)")
@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Node:
-    """A node of an expression's tree.
+    """A node in an expression's tree.
 
     Attributes:
       operation: `x`, `linear`, one of `ACTIVATIONS` or one of `AGGREGATIONS`.
       arguments: the operands.
-      position: index of its first character in the parsed text.
+      position: its first character's index in the parsed text.
     """
 
     operation: str
@@ -51,14 +51,14 @@ class Node:
     position: int = field(default=0, compare=False)
 
     def __iter__(self) -> Iterator[Node]:
-        """Yields the nodes in the order of evaluation: operands from left to right, then the node itself."""
+        """Yields the nodes in evaluation order: operands from left to right, then the node itself."""
         for argument in self.arguments:
             yield from argument
         yield self
 
     @functools.cached_property
     def height(self) -> int:
-        """Operations on the longest way from the input to the node."""
+        """Operations on the longest path from the input to the node."""
         return 1 + max(argument.height for argument in self.arguments) if self.arguments else 0
 
     def text(self, linear: str = LINEAR) -> str:
@@ -71,10 +71,10 @@ class Node:
 
 @dataclass(frozen=True)
 class FeedForwardExpression:
-    """The feed-forward networks of one layer.
+    """The feed-forward networks in one layer.
 
     Attributes:
-      tree: operations of one network.
+      tree: operations in one network.
       stacks: number of stacked networks, 1 to 4.
       divisor: inner width as a fraction 1/divisor of the intermediate size, 1 to 4.
     """
@@ -93,7 +93,7 @@ def evaluate(tree: Node, x: T, linears: Sequence[Callable[[T], T]], operations: 
     Args:
       tree: a valid expression.
       x: the input.
-      linears: the linear maps, in the order of evaluation.
+      linears: the linear maps, in evaluation order.
       operations: name → function, for activations and aggregations.
     """
     unused = iter(linears)
@@ -112,10 +112,10 @@ def evaluate(tree: Node, x: T, linears: Sequence[Callable[[T], T]], operations: 
 def aggregate(
     operation: Callable[[T, T], T], concat: Callable[[list[T]], T], mismatch: WidthMismatch
 ) -> Callable[[Any, Any], T]:
-    """An elementwise operation of two arrays [..., width] that may differ in width.
+    """Makes an elementwise operation on two arrays [..., width] that may differ in width.
 
     Args:
-      operation: `add`, `mul` or `max` of arrays with equal widths.
+      operation: `add`, `mul` or `max` for arrays with equal widths.
       concat: joins arrays along the last axis.
       mismatch: `truncate` cuts the wider array. `pad` keeps its other features: as if the narrower array continued with
         zeros for `add`, ones for `mul` and minus infinity for `max`. The authors' code continues it with -1e-10 for
@@ -135,11 +135,11 @@ def aggregate(
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> FeedForwardExpression:
-    """Parses an expression and checks the rules of the search space.
+    """Parses an expression and checks the search space's rules.
 
     Args:
-      text: for example `linear1_2(relu(mul(linear1_2(x),x)))`. The authors' form, in which linear maps have a second
-        argument, `wb1` or `wb2`, is accepted.
+      text: for example `linear1_2(relu(mul(linear1_2(x),x)))`. In the authors' form, linear maps have a second
+        argument, `wb1` or `wb2`.
     Raises:
       UserError: the text is not an expression, or breaks a rule; the message names rule and character.
     """
@@ -158,11 +158,11 @@ def parse(text: str) -> FeedForwardExpression:
 
 
 class Violation(NamedTuple):
-    """A broken rule of the search space.
+    """A broken search space rule.
 
     Attributes:
       rule: the rule, and what it received.
-      position: index of the character in the parsed text.
+      position: the character's index in the parsed text.
     """
 
     rule: str
@@ -170,7 +170,7 @@ class Violation(NamedTuple):
 
 
 def violations(tree: Node) -> list[Violation]:
-    """Broken rules of the search space (EfficientBERT, section 3.1, and the authors' code)."""
+    """Returns broken rules of the search space (EfficientBERT, section 3.1, and the authors' code)."""
     violations = []
     nodes = list(tree)
     linears = [node for node in nodes if node.operation == LINEAR]
@@ -203,7 +203,7 @@ def violations(tree: Node) -> list[Violation]:
 
 
 def width_problems(tree: Node, size: int, intermediate_size: int, mismatch: WidthMismatch) -> list[Violation]:
-    """Problems of an expression's widths."""
+    """Returns problems with an expression's widths."""
     problems = []
     shapes = [(size, intermediate_size), (intermediate_size, size)]
 
@@ -227,11 +227,11 @@ def width_problems(tree: Node, size: int, intermediate_size: int, mismatch: Widt
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig:
-    """The feed-forward networks of an EfficientBERT.
+    """An EfficientBERT's feed-forward networks.
 
     Attributes:
-      expressions: one expression per layer, see `parse`. They are kept in canonical form.
-      mismatch: `add`, `mul` and `max` of different widths `truncate` the wider operand or `pad` the narrower one.
+      expressions: one expression per layer, see `parse`; stored in canonical form.
+      mismatch: `add`, `mul` and `max` with different widths `truncate` the wider operand or `pad` the narrower one.
     """
 
     expressions: tuple[str, ...]
@@ -246,11 +246,11 @@ class FeedForwardConfig:
         object.__setattr__(self, "expressions", tuple(str(parse(expression)) for expression in self.expressions))
 
     def expression(self, layer: int) -> FeedForwardExpression:
-        """The expression of a layer, counted from 0."""
+        """Returns a layer's expression, counted from 0."""
         return parse(self.expressions[layer])
 
     def problems(self, encoder: EncoderConfig) -> list[str]:
-        """Problems of these networks in an encoder."""
+        """Returns these networks' problems in an encoder."""
         problems = []
         if len(self.expressions) != encoder.num_layers:
             problems.append(
@@ -277,7 +277,7 @@ class FeedForwardConfig:
 
 
 class _Parser:
-    """A recursive-descent parser of one text."""
+    """A recursive-descent parser for one text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -285,7 +285,7 @@ class _Parser:
         self._position = 0
 
     def parse(self) -> tuple[Node, list[tuple[int, int]]]:
-        """Returns the tree, and stacks and divisor of each linear map in the order of evaluation."""
+        """Returns the tree, and each linear map's stacks and divisor in evaluation order."""
         if len(self.text) > _MOST_CHARACTERS:
             raise UserError(
                 f"expression {self.text[:40]!r}…: at most {_MOST_CHARACTERS} characters; received {len(self.text)}"

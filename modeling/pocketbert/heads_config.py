@@ -1,4 +1,4 @@
-"""Rules for the heads of a model with several, and for those of the kind `several`, without TensorFlow."""
+"""Rules for models with several heads, and for the kind `several`, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from pocketbert.errors import UserError
 from pocketbert.label_names import shown
 
-# Names of heads begin names of outputs and metrics, which have underscores behind them.
+# A head's name begins names of outputs and metrics, followed by an underscore.
 _NAME = re.compile("[A-Za-z][A-Za-z0-9]*")
-# With `_logits`, the first ones would be outputs of other tasks; the last ones are columns beside the answers.
+# With `_logits`, the first ones would be other tasks' outputs; the last ones are columns beside the answers.
 _OTHER_NAMES = ("token", "start", "end", "prediction", "text", "pair", "id")
 
 
 def head_names(tasks: Sequence[Any]) -> tuple[str, ...]:
-    """Names of a model's heads: the kind, or the name of the task if several heads have one kind.
+    """Returns a model's head names: the kind, or the task's name if several heads have one kind.
 
     Raises:
       UserError: two heads would have the same name, or a required name is missing.
@@ -34,12 +34,11 @@ def head_names(tasks: Sequence[Any]) -> tuple[str, ...]:
 
 
 def parts_of(values: Any, config: Any) -> tuple[Any, ...]:
-    """The heads of `several`; objects of their fields, such as from JSON, become a `TaskConfig`.
+    """Returns a `several` task's heads; objects with their fields, such as from JSON, become a `TaskConfig`.
 
     Args:
       values: a sequence of configurations or objects, or None.
       config: the class.
-
     Raises:
       UserError: a value is none of them, or has an unknown field.
     """
@@ -54,25 +53,25 @@ def parts_of(values: Any, config: Any) -> tuple[Any, ...]:
 
 
 def files_by_head(value: str) -> dict[str, str] | None:
-    """The file of each head in `HEAD=FILE,HEAD=FILE,…`; None for any other text, such as the path of one file."""
+    """Returns each head's file in `HEAD=FILE,HEAD=FILE,…`; None for any other text, such as one file's path."""
     pairs = [part.partition("=") for part in value.split(",")]
     files = {name: file for name, _, file in pairs if _NAME.fullmatch(name) and file}
     return files if len(files) == len(pairs) > 1 else None
 
 
 def files_in(value: str) -> list[str]:
-    """Paths in the value of an option for a file: one for each head, or the only one."""
+    """Returns the paths in a file option's value: one for each head, or the only one."""
     return [*(files_by_head(value) or {"": value}).values()]
 
 
 def part_kinds(rules: Mapping[str, Any]) -> list[str]:
-    """Kinds that a head of `several` can have, from `TASK_RULES`: an answer per text, or tags of words."""
+    """Returns the kinds for a `several` task's heads, from `TASK_RULES`: an answer per text, or tags of words."""
     heads, files = ("sentence", "linear"), ("table", "spans")
     return [kind for kind, row in rules.items() if row.head in heads and row.reads in files]
 
 
 def part_problems(parts: Sequence[Any], rules: Mapping[str, Any]) -> list[str]:
-    """Problems of the heads, each a `TaskConfig`; `rules` is `TASK_RULES`."""
+    """Returns problems with the heads, each a `TaskConfig`; `rules` is `TASK_RULES`."""
     names, kinds, problems = [part.name for part in parts], part_kinds(rules), []
     if len(parts) < 2:
         problems.append(f"several heads must be at least two; received {', '.join(names) or 'none'}")
@@ -93,19 +92,19 @@ def part_problems(parts: Sequence[Any], rules: Mapping[str, Any]) -> list[str]:
 
 
 def weight_problems(weight: float | None) -> list[str]:
-    """Problems of the weight of a loss."""
+    """Returns problems with a loss weight."""
     if weight is None or 0 <= weight < math.inf:
         return []
     return [f"the weight of a head's loss must be a number of at least 0; received {weight}"]
 
 
 def loss_weight(part: Any) -> float:
-    """Weight of the loss of a head in the sum."""
+    """Returns the weight of a head's loss in the sum."""
     return 1.0 if part.weight is None else float(part.weight)
 
 
 def described_heads(task: Any) -> str:
-    """The heads of a task in a few words, such as `intent (classification: book, cancel)`; empty for one head."""
+    """Describes a task's heads in a few words, such as `intent (classification: book, cancel)`; empty for one head."""
     described = [
         f"{part.name} ({part.kind}{': ' if part.labels else ''}{', '.join(part.labels)})" for part in _of(task)
     ]
@@ -113,14 +112,14 @@ def described_heads(task: Any) -> str:
 
 
 def without_labels(task: Any) -> str:
-    """The kind of a task without labels, or the heads without, such as `stars (regression)`; empty if all have some."""
+    """Names a kind without labels, or the heads without, such as `stars (regression)`; empty if all have some."""
     if not task.tasks:
         return "" if task.labels else task.kind
     return ", ".join(f"{part.name} ({part.kind})" for part in task.tasks if not part.labels)
 
 
 def with_decisions_of(task: Any, source: Any) -> Any:
-    """A task with the thresholds of another one, which has the same heads; without thresholds if that is None."""
+    """Copies thresholds from a task with the same heads; None removes them."""
     task = dataclasses.replace(task, decisions=source and source.decisions)
     if not task.tasks:
         return task
@@ -129,23 +128,23 @@ def with_decisions_of(task: Any, source: Any) -> Any:
 
 
 def has_decisions(task: Any) -> bool:
-    """Whether the answers have thresholds of their own, or those of one of several heads."""
+    """Whether the task, or one of several heads, has answer thresholds."""
     return any(part.decisions is not None for part in (task, *_of(task)))
 
 
 def same_heads(one: Any, other: Any) -> bool:
-    """Whether two tasks have heads of the same names, kinds and labels, in the same order."""
+    """Whether two tasks have equally ordered heads with the same names, kinds and labels."""
     heads = [[(part.name, part.kind, part.labels) for part in _of(task)] for task in (one, other)]
     return heads[0] == heads[1]
 
 
 def poolings(task: Any) -> tuple[Any, ...]:
-    """Where a head reads the text, and where each of several does; see `TaskConfig.pooling`."""
+    """Returns where a head reads the text, and where each of several does; see `TaskConfig.pooling`."""
     return task.pooling, *(part.pooling for part in _of(task))
 
 
 def with_pooling(task: Any, pooling: str | None) -> Any:
-    """A task whose head reads the text there; of several heads, each one for sentences."""
+    """Sets where a task's head reads the text; for several heads, sets each sentence head."""
     if not task.tasks:
         return dataclasses.replace(task, pooling=pooling)
     parts = [with_pooling(part, pooling) if part.rules.head == "sentence" else part for part in task.tasks]
@@ -153,7 +152,7 @@ def with_pooling(task: Any, pooling: str | None) -> Any:
 
 
 def with_poolings_of(task: Any, source: Any) -> Any:
-    """A task whose heads read the text where those of another task do, which has the same heads."""
+    """Sets where a task's heads read the text, as in another task with the same heads."""
     task = dataclasses.replace(task, pooling=source.pooling)
     if not task.tasks:
         return task

@@ -1,4 +1,4 @@
-"""Reads untrusted JSON and TOML: parsers with bounds on size, depth and numbers, and checks of keys and types."""
+"""Reads untrusted JSON and TOML: bounds size, depth and numbers, and checks keys and types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_DEPTH = 64
 # transformers writes 10**30 for an unlimited length; a float64 needs 17 digits.
 MOST_DIGITS = 100
 _MOST_TOML_BYTES = 1 << 20
-# Whole numbers of our files are stored as int64 elsewhere.
+# Elsewhere, our files' whole numbers are int64.
 _MOST_WHOLE = 1 << 63
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -74,7 +74,7 @@ def parse_json(
             f"{where}: JSON must be UTF-8; received byte 0x{content[error.start]:02x} at offset {error.start}; "  # type: ignore[str-bytes-safe]
             "convert the file to UTF-8"
         ) from None
-    # Check before parsing: the parser recurses in C up to the recursion limit.
+    # Checked before parsing: the parser recurses in C up to the recursion limit.
     brackets = _NO_BRACKET.sub("", _STRING.sub("", text))
     depth = max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
     if depth > most_depth:
@@ -107,7 +107,7 @@ def read_json(
     most_bytes: int = MOST_BYTES,
     most_depth: int = MOST_DEPTH,
 ) -> Any:
-    """Reads a JSON file; see `parse_json`. `where` is the start of error messages, if not the path.
+    """Reads a JSON file; see `parse_json`. `where` starts error messages, if not the path.
 
     Raises:
       UserError: see `parse_json`; or the file cannot be read.
@@ -158,13 +158,13 @@ def read_toml(path: str | os.PathLike[str], *, where: str | None = None) -> dict
     except RecursionError:
         reason = "arrays or tables that nest too deeply"
     except ValueError as error:
-        # Of the parser, of UTF-8, and of an integer with thousands of digits.
+        # From the parser, UTF-8, or an integer with thousands of digits.
         reason = " ".join(str(error).split())[:200]
     raise UserError(f"{where or path}: this must be a TOML file; received {reason}; correct the file")
 
 
 def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict[str, Any] | None:
-    """Reads a JSON object of a folder; None with the reason in `problems`."""
+    """Reads a folder's JSON object; None with the reason in `problems`."""
     if not path.exists():
         if required:
             problems.append(f"the folder must hold {path.name}; received a folder without it")
@@ -181,7 +181,7 @@ def read_json_object(path: Path, problems: list[str], *, required: bool) -> dict
 
 
 class _NumberError(Exception):
-    """A number that JSON allows and this module does not."""
+    """A number that JSON allows and this module refuses."""
 
 
 def _integer(text: str) -> int:
@@ -213,9 +213,8 @@ def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
     Args:
       kind: the dataclass. Its fields can be strings, numbers, bools, dataclasses, tuples, lists and mappings of these,
         None, Literal and Any.
-      value: result of `parse_json`.
+      value: from `parse_json`.
       where: start of error messages, for example a path.
-
     Raises:
       UserError: a field is missing, unknown or has a wrong type, or the dataclass rejects its values.
     """
@@ -230,8 +229,8 @@ def read_members(value: Any, kinds: Mapping[str, Any], where: str) -> dict[str, 
     """Reads some members of a JSON object; it may have others.
 
     Args:
-      value: result of `parse_json`.
-      kinds: name → type, as for the fields of `from_json`. With a type that allows None, the member may be missing.
+      value: from `parse_json`.
+      kinds: name → type, as for the fields in `from_json`. With a type that allows None, the member may be missing.
       where: start of error messages, for example a path.
     Returns:
       Name → value; None for a missing member.
@@ -306,14 +305,14 @@ def read_values(
     known: Collection[str],
     problems: list[str],
 ) -> dict[str, Any]:
-    """Reads the values of known keys of a model configuration.
+    """Reads known keys' values from a model configuration.
 
     Args:
       content: the parsed object.
       keys: key → type and default, or `REQUIRED`.
       fixed: keys that change the mathematics → the only supported value.
       known: further keys to accept.
-      problems: list that receives one problem per unknown or missing key and wrong value.
+      problems: receives one problem per unknown or missing key and wrong value.
     Returns:
       Key → value, without keys that have a problem.
     """

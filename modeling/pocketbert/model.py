@@ -42,26 +42,26 @@ class Model(tf_keras.Model):
     classification and multi_label, [B] for regression (two equal rows for a separate pair); `start_logits` and
     `end_logits` [B, S] for spans; `token_logits` [B, S, labels] for token_classification; `prediction_logits` [B, S, V]
     for masked LM ([B, P, V] with an input `masked_lm_positions` [B, P]); `seq_relationship_logits` [B, 2] for next
-    sentence; `embedding` [B, D] for embeddings; for several heads, those of each with its name in front.
+    sentence; `embedding` [B, D] for embeddings; for several heads, each head's logits with its name in front.
 
-    `heads` maps kinds (`classification`) to heads; several heads of one kind have the names of their tasks. An output
-    whose name several heads share has the head in front: `sst2_logits` and `cola_logits`.
+    `heads` maps kinds (`classification`) to heads; several heads of one kind are named after their tasks. If several
+    heads share an output name, the head stands in front: `sst2_logits` and `cola_logits`.
 
     Train it with Keras' `compile` and `fit`, on labels by output name or, with one head, plain labels: [B], or for
-    spans the answers' first and last tokens [B, 2]. Without a `loss`, `compile` uses the losses of the tasks; a head
-    with several outputs has their mean. A batch can have labels for some of the outputs. Each loss that Keras reports
-    is the mean over its own labels for every batch size.
+    spans the answers' first and last tokens [B, 2]. Without a `loss`, `compile` uses the tasks' losses; a head with
+    several outputs averages theirs. A batch can have labels for some outputs only. Each loss that Keras reports is the
+    mean over its own labels for every batch size.
 
     Keras' `save` and `load_model` take `.keras` files, without the tokenizer; `save_pretrained` keeps it. A deep copy
     shares the tokenizer; a clone (`clone_model`) has none.
 
     Args:
-      config: architecture of the encoder.
-      tasks: tasks of the heads, empty for a bare encoder; several of one kind need different names.
+      config: encoder's architecture.
+      tasks: the heads' tasks, empty for a bare encoder; several of one kind need different names.
       tokenizer: converts text to inputs; saved with the model.
       graph: layout of the encoder's graph; only export changes it.
-      seed: seed of the initial weights and of dropout.
-      initialize: draw initial weights of the encoder; False leaves zeros, to save time before you load weights.
+      seed: seed for initial weights and dropout.
+      initialize: draw the encoder's initial weights; False leaves zeros, to save time before you load weights.
     Raises:
       UserError: the encoder cannot carry a task.
     """
@@ -106,14 +106,14 @@ class Model(tf_keras.Model):
     def features(
         self, inputs: Inputs, request: FeatureRequest, training: bool | None = None
     ) -> dict[str, list[tf.Tensor]]:
-        """Computes features of the encoder (see `Encoder.features`) and the `logits` of the heads if requested.
+        """Computes the encoder's features (see `Encoder.features`) and, if requested, the heads' `logits`.
 
         Args:
           inputs: int32 [B, S] by name.
           request: see `Encoder.features`; `logits` has no layers.
           training: whether dropout is active.
         Returns:
-          Name → list of tensors; `logits` lists all outputs of all heads in the order of the model's outputs.
+          Name → list of tensors; `logits` lists every head's outputs in the model's order.
         """
         if "logits" not in request:
             return self.encoder.features(inputs, request, training=training)
@@ -133,9 +133,9 @@ class Model(tf_keras.Model):
         return {name: logits if name == "logits" else features[name] for name in request}
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Keras' `compile`; without a `loss`, uses the losses of the tasks.
+        """Keras' `compile`; without a `loss`, uses the tasks' losses.
 
-        Passes the names of the weights to an optimizer with a `bind` method (`pocketbert.training.optimizers`).
+        Passes the weights' names to an optimizer with a `bind` method (`pocketbert.training.optimizers`).
         """
         optimizer = arguments[0] if arguments else options.get("optimizer")
         if optimizer is not None and hasattr(optimizer, "bind"):
@@ -172,15 +172,15 @@ class Model(tf_keras.Model):
           ```
 
         Args:
-          x: a list of texts, pairs of texts, or pairs of question and paragraph. A pair is a tuple or a dict with
-            `text` and `pair`, or `question` and `context`. Long texts are truncated; paragraphs are split into windows.
-          *arguments: arguments of Keras' `predict`.
-          **options: options of the first task's `predict` (`top_k` for classes, `n_best` for questions, `soft_labels`
-            for probabilities with all digits) or of Keras.
+          x: a list of texts, text pairs, or pairs of question and paragraph. A pair is a tuple or a dict with `text`
+            and `pair`, or `question` and `context`. Long texts are truncated; paragraphs are split into windows.
+          *arguments: arguments for Keras' `predict`.
+          **options: options for the first task's `predict` (`top_k` for classes, `n_best` for questions, `soft_labels`
+            for probabilities with all digits) or for Keras.
         Returns:
           A dict for each text, as `Bundle.predict` returns it: `label` (None for a rejected text) and `probabilities`
-          for classification, `labels` and `probabilities` for multi_label, `score` for regression, `answer` with its
-          `start`, `end`, `score` and `probability` for spans; or the result of Keras' `predict`.
+            for classification, `labels` and `probabilities` for multi_label, `score` for regression, `answer` with its
+            `start`, `end`, `score` and `probability` for spans; or the result from Keras' `predict`.
         Raises:
           UserError: the model has no supervised task or no vocabulary, the inputs are neither all texts nor all pairs,
             or an output is not finite.
@@ -203,10 +203,10 @@ class Model(tf_keras.Model):
         y_pred: Any = None,
         sample_weight: Any = None,
     ) -> tf.Tensor:
-        """Keras' hook: accepts plain labels for one head, and lets a head select the labels that count."""
+        """Keras' hook: accepts plain labels for one head, and lets a head select its labels."""
         if y is None or not self.heads:
             return super().compute_loss(x, y, y_pred, sample_weight)
-        # One by one: Keras weights the reported means of all outputs by the number of labels of the first.
+        # One by one: Keras weights all reported means by the first output's number of labels.
         labelled = labelled_outputs(self.heads, x, y, y_pred, sample_weight)
         return tf.add_n(
             [
@@ -224,7 +224,7 @@ class Model(tf_keras.Model):
         return super().compute_metrics(x, labels, {**y_pred, **outputs}, weights)
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """Keras' hook: `loss` is the sum of the mean losses of the outputs."""
+        """Keras' hook: `loss` sums the outputs' mean losses."""
         results = super().get_metrics_result()
         weights = self._loss_weights
         names = [name for of_head in output_names(self.heads).values() for name in of_head.values()]
@@ -243,7 +243,7 @@ class Model(tf_keras.Model):
         }
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """All weights by their names in model directories, which checkpoints, filters and multipliers use as keys."""
+        """All weights by their names in model directories, the keys for checkpoints, filters and multipliers."""
         specs = tensor_specs(self.config, self.tasks)
         return {specs[path].name: variable for path, variable in self.weights_by_path().items()}
 
@@ -254,7 +254,7 @@ class Model(tf_keras.Model):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Model:
-        """Keras' hook: a model with initial weights and no tokenizer, from the result of `get_config`."""
+        """Keras' hook: makes a model with initial weights and no tokenizer from `get_config`'s result."""
         encoder, graph = EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"])
         tasks = [TaskConfig(**{**task, "labels": tuple(task["labels"])}) for task in config["tasks"]]
         return _called_once(cls(encoder, tasks, graph=graph, seed=config["seed"]))
@@ -286,11 +286,11 @@ class Model(tf_keras.Model):
         return copied
 
     def dropout_generators(self) -> list[tf.random.Generator]:
-        """The random states of all dropout layers. Checkpoints include them, so resumed runs are bit-identical."""
+        """All dropout layers' random states. Checkpoints include them, so resumed runs are bit-identical."""
         return dropout_generators(self)
 
     def reset_dropout(self, seed: int) -> None:
-        """Resets the random states of all dropout layers to different states from one seed."""
+        """Resets each dropout layer to its own random state from one seed."""
         for index, generator in enumerate(self.dropout_generators()):
             generator.reset_from_key_counter(key=seed, counter=[index, 0])
 
@@ -316,7 +316,7 @@ class Model(tf_keras.Model):
     def head_outputs(
         self, encoded: Mapping[str, tf.Tensor], inputs: Inputs, training: bool | None, heads: Collection[str] = ()
     ) -> dict[str, tf.Tensor]:
-        """The outputs of some heads (none given: all) for the encoder's outputs."""
+        """Runs some heads (none given: all) on the encoder's outputs."""
         word_table = self.encoder.embeddings.output_table()
         readable = {**encoded, "word_table": word_table, "input_mask": inputs["input_mask"]}
         if "masked_lm_positions" in inputs:
@@ -335,7 +335,7 @@ def from_preset(
     tokenizer: Tokenizer | None = None,
     seed: int = 0,
 ) -> Model:
-    """A model with random weights.
+    """Makes a model with random weights.
 
     Example:
       ```python
@@ -343,8 +343,8 @@ def from_preset(
       ```
 
     Args:
-      name_or_config: name of a preset (`pb.presets()`), or an architecture.
-      task: task of the head; several tasks for several heads, None for a bare encoder.
+      name_or_config: a preset's name (`pb.presets()`), or an architecture.
+      task: the head's task; several tasks for several heads, None for a bare encoder.
       tokenizer: converts text to inputs; saved with the model. Presets have none.
       seed: the same seed gives the same weights.
     Returns:
@@ -368,13 +368,13 @@ def from_pretrained(
       ```
 
     Args:
-      directory_or_name: the folder, or a name that `pocketbert fetch` knows, such as `all-minilm`. A folder with that
+      directory_or_name: the folder, or a name that `pocketbert fetch` knows, such as `all-minilm`. A folder with this
         name takes precedence. Downloads stay in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
-      task: replace the heads in the directory by a new head for this task; for spans, also remove a tanh pooler.
-      seed: seed of the new head and of dropout.
-      headless: load the encoder alone, for example of a model with a head that PocketBERT lacks.
+      task: replace the directory's heads by a new head for this task; for spans, also remove a tanh pooler.
+      seed: seed for the new head and dropout.
+      headless: load the encoder alone, for example from a model with a head that PocketBERT lacks.
     Returns:
-      The model with its heads and, if the folder has the files of one, its tokenizer.
+      The model with its heads and, if the folder has its files, a tokenizer.
     Raises:
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """

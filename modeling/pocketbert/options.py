@@ -1,9 +1,8 @@
 """Options as frozen dataclasses, described once for Python and the command line.
 
-`describe_options` reads fields, defaults and the `Attributes:` section for flags, `--help`, `--config` files, shell
-completion and the reference pages. Two class variables add to that: `GROUP`, the heading in `--help`, and `COMMON`, the
-fields in `--help` without `--help-all` (default: all). Do not import TensorFlow at the top of a module with such a
-dataclass.
+Fields, defaults and the `Attributes:` section become flags, `--help`, `--config` files, shell completion and reference
+pages (`describe_options`). Two class variables add to that: `GROUP`, the heading in `--help`, and `COMMON`, the fields
+in `--help` without `--help-all` (default: all). Do not import TensorFlow at the top of a module with such a dataclass.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _RULES = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 def value_name_of(path: Any) -> str:
-    """The name of a kind of path in flags, such as FILE."""
+    """Returns the name for a kind of path in flags, such as FILE."""
     name: str = typing.get_args(path)[1]
     return name
 
@@ -50,14 +49,14 @@ class OptionField:
     Attributes:
       name: the field's name.
       kind: type of the value, or of each value.
-      value_name: name of the value in the flag, for example FILE.
+      value_name: the value's name in the flag, for example FILE.
       many: whether the value is a tuple.
       optional: whether the value may be None.
       choices: allowed values; empty for any.
-      words: texts that are allowed besides numbers.
+      words: allowed texts besides numbers.
       required: whether there is no default.
       default: the default; None if the option is required.
-      help: description from the docstring of the dataclass.
+      help: description from the dataclass' docstring.
       group: heading in `--help`.
       common: whether `--help` lists the option, or only `--help-all`.
       repeated: whether you repeat the flag for each value, instead of passing a list with commas.
@@ -83,7 +82,7 @@ class OptionField:
 
     @property
     def flag(self) -> str:
-        """Name of the flag, without dashes."""
+        """The flag's name, without dashes."""
         # A trailing underscore avoids a keyword, as in `from_`.
         return self.name.rstrip("_").replace("_", "-")
 
@@ -105,17 +104,17 @@ def option(
     positional: str = "",
     suggestions: Callable[[], Iterable[str]] | None = None,
 ) -> Any:
-    """A dataclass field with further attributes of `OptionField`."""
+    """Makes a dataclass field with further attributes for `OptionField`."""
     metadata = {"repeated": repeated, "positional": positional, "suggestions": suggestions}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def describe_options(options: type, without: Collection[str] = ()) -> tuple[OptionField, ...]:
-    """Describes the options of a dataclass, in the order of its fields, except those in `without`.
+    """Describes a dataclass' options in field order, except those in `without`.
 
-    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings,
-    `Annotated[str, function]` with a function that returns the values, or `tuple[..., ...]` of these, with or without
-    `| None`; or a number or some words, such as `int | Literal["data"]`.
+    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings, `Annotated[str,
+    function]` with a function that returns the values, or `tuple[..., ...]` of these, with or without `| None`; or a
+    number or some words, such as `int | Literal["data"]`.
 
     Raises:
       ValueError: a field has another type, or no description in the docstring's `Attributes:` section.
@@ -152,7 +151,7 @@ def describe_options(options: type, without: Collection[str] = ()) -> tuple[Opti
 
 
 def parse_value(field: OptionField, text: str) -> Any:
-    """Parses the value of a flag, or of one occurrence of a repeated flag.
+    """Parses a flag's value, or one occurrence of a repeated flag.
 
     Raises:
       ValueError: the text is invalid. The message has the rule; the caller adds the flag and the received value.
@@ -187,7 +186,7 @@ def format_value(field: OptionField, value: Any) -> str:
 
 
 def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str]:
-    """Lists problems with the values of an options dataclass, for its `__post_init__`.
+    """Lists problems with the values in an options dataclass, for its `__post_init__`.
 
     Args:
       options: an instance. Fields with choices must have an allowed value and numbers must be positive; `| None` allows
@@ -235,7 +234,7 @@ def _parse_one(field: OptionField, text: str) -> Any:
 
 
 def _typed(name: str, hint: Any) -> dict[str, Any]:
-    """Reads attributes of an `OptionField` from an annotation."""
+    """Reads `OptionField` attributes from an annotation."""
     alternatives = _alternatives(hint)
     words = _words(alternatives)
     inner = [one for one in alternatives if one is not types.NoneType and not (words and _choices(one))]
@@ -256,7 +255,7 @@ def _typed(name: str, hint: Any) -> dict[str, Any]:
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
-    """The allowed values of a `Literal`, or of an annotation with a function; else empty."""
+    """Returns the allowed values in a `Literal`, or in an annotation with a function; else empty."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is Annotated:
         return tuple(arguments[1]()) if callable(arguments[1]) else ()
@@ -264,7 +263,7 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 def _words(alternatives: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The words that are allowed besides numbers."""
+    """Returns the allowed words besides numbers."""
     numbers = {int, float} & {*alternatives}
     return tuple(word for alternative in alternatives for word in _choices(alternative)) if numbers else ()
 
@@ -274,7 +273,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def _attribute_texts(docstring: str) -> dict[str, str]:
-    """Reads field → description from the `Attributes:` section of a docstring after `inspect.cleandoc`."""
+    """Reads field → description from a docstring's `Attributes:` section after `inspect.cleandoc`."""
     texts: dict[str, str] = {}
     name = ""
     for line in docstring.partition("Attributes:\n")[2].splitlines():

@@ -1,7 +1,6 @@
-"""Output folders: created or replaced atomically, or locked by one process, which can resume after a kill.
+"""Output folders: created or replaced atomically, or locked by one process and resumed after a kill.
 
-Each folder has a file `.pocketbert` with its kind and the names of our files in it. Nothing else is ever replaced or
-removed.
+Each folder has a file `.pocketbert` with its kind and our files' names. We replace or remove nothing else.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def check_inputs(output: str | os.PathLike[str], inputs: Iterable[str | os.PathL
     """Raises `UserError` if an input is the output or inside it, since writing could destroy the input.
 
     Args:
-      output: path of the output.
-      inputs: paths of inputs; None and missing paths are ignored.
+      output: output path.
+      inputs: input paths; None and missing paths are ignored.
     """
     output_path = Path(os.path.realpath(output))
     for path in inputs:
@@ -72,9 +71,9 @@ def check_directory(
 
     Args:
       path: the folder to create.
-      kind: kind of the folder.
+      kind: the folder's kind.
       overwrite: replace a folder of this kind.
-      main: the main output of the command, if this is another one; see `together`.
+      main: the command's main output, if this is another one; see `together`.
     """
     check_path(path)
     path = Path(path)
@@ -108,7 +107,7 @@ def _check_directory(path: Path, kind: str, *, overwrite: bool, main: str | os.P
 
 
 def check_together(kinds: Mapping[str, str], *, overwrite: bool) -> None:
-    """Raises `UserError` if the outputs of one command, made `together`, would be refused."""
+    """Raises `UserError` if one command's outputs, made `together`, would be refused."""
     main, *others = kinds
     # Finishes the work of a killed process, before one of them is refused.
     for path in others:
@@ -118,7 +117,7 @@ def check_together(kinds: Mapping[str, str], *, overwrite: bool) -> None:
 
 
 def beside(output: str | os.PathLike[str], suffix: str) -> Path:
-    """The folder for a second output: the path of the main one with `-SUFFIX` at the end."""
+    """Returns the folder for a second output: the main one's path with `-SUFFIX` at the end."""
     return Path(f"{os.path.normpath(output)}-{suffix}")
 
 
@@ -133,7 +132,7 @@ def check_no_foreign(folder: Path, names: Collection[str]) -> None:
 
 
 class Together:
-    """Output folders of one command that get their names together; see `together`.
+    """A command's output folders that get their names together; see `together`.
 
     Attributes:
       main: the first folder; None before there is one.
@@ -152,7 +151,7 @@ class Together:
           target: its new name.
           kind: its kind.
           overwrite: replace a folder of this kind.
-          stack: what to leave when all have their names.
+          stack: exits once all folders have their names.
         """
         self.main = self.main or target
         self._folders.append((source, target, kind, overwrite))
@@ -188,10 +187,10 @@ class Together:
 
 @contextlib.contextmanager
 def together() -> Iterator[Together]:
-    """Yields a group for `new_directory`, whose folders all get their names when the block succeeds.
+    """Yields a group for `new_directory`: all its folders get their names when the block succeeds.
 
-    The first folder is the main output, and gets its name last. If the process is killed in between, the others say
-    that they are ahead of it: `new_directory` replaces them for the same main output, and for no other.
+    The first folder is the main output, and gets its name last. If the process is killed in between, the others'
+    markers say that they are ahead of it: `new_directory` replaces them for the same main output, and for no other.
     """
     with contextlib.ExitStack() as stack:
         group = Together(stack)
@@ -203,13 +202,13 @@ def together() -> Iterator[Together]:
 def new_directory(
     path: str | os.PathLike[str], kind: str, *, overwrite: bool = False, group: Together | None = None
 ) -> Iterator[Path]:
-    """Yields a temporary folder that is renamed to `path` if the block succeeds.
+    """Yields a temporary folder and renames it to `path` if the block succeeds.
 
     Args:
       path: the folder to create; parents are created.
-      kind: kind of the folder, for the marker.
+      kind: the folder's kind, for the marker.
       overwrite: replace a folder of this kind when the new one is complete.
-      group: rename it with the other folders of this group.
+      group: rename it together with this group's other folders.
     Raises:
       UserError: `path` exists and `overwrite` is False, `path` holds something else, or another process writes it.
     """
@@ -242,7 +241,7 @@ def place_directory(source: Path, target: Path, kind: str, *, overwrite: bool) -
     Args:
       source: the folder; removed afterwards, together with the content that it replaces.
       target: the new name.
-      kind: kind of the folder.
+      kind: the folder's kind.
       overwrite: replace a folder of this kind.
     Raises:
       UserError: see `new_directory`.
@@ -262,11 +261,7 @@ def _mark(folder: Path, kind: str) -> None:
 def _place(
     stack: contextlib.ExitStack, source: Path, target: Path, kind: str, *, overwrite: bool, main: Path | None
 ) -> tuple[Callable[[], object], Path | None]:
-    """Renames a complete folder.
-
-    Returns:
-      What undoes it, and the folder to remove, which was replaced.
-    """
+    """Renames a complete folder; returns a function to undo it, and the replaced folder, to remove."""
     if not os.path.lexists(target):
         rename_new(source, target)
         return lambda: os.replace(target, source), None
@@ -287,7 +282,7 @@ def _place(
 
 
 def recover(path: Path) -> None:
-    """Finishes the work of a process that was killed while it replaced a folder without `exchange`."""
+    """Finishes for a process that was killed while it replaced a folder without `exchange`."""
     old = named_after(path, _OLD)
     if not old.is_dir():
         return
@@ -299,19 +294,17 @@ def recover(path: Path) -> None:
 
 @contextlib.contextmanager
 def held_directory(path: str | os.PathLike[str], kind: str, names: Collection[str] | None = None) -> Iterator[Path]:
-    """Creates and locks a folder for this process; removes it at the end if it is empty.
+    """Creates, locks and yields a folder for this process; removes it at the end if it is empty.
 
     Args:
       path: the folder: new, empty, or of this kind. Parents are created.
-      kind: kind of the folder, for the marker.
+      kind: the folder's kind, for the marker.
       names: allowed names in the folder; None for any.
-    Yields:
-      The folder.
     Raises:
       UserError: the folder holds something else, or another process holds the lock.
     """
     check_held(path, kind)
-    # The rest of a killed `remove_directory`.
+    # A killed `remove_directory` left the rest.
     leftover = named_after(Path(os.path.realpath(path)), PARTIAL)
     if leftover.is_dir():
         with locked_folder(leftover, path):
@@ -333,7 +326,7 @@ def held_directory(path: str | os.PathLike[str], kind: str, names: Collection[st
 
 
 def is_begun(path: Path) -> bool:
-    """Whether a killed process left a folder of `held_directory`, or a part of one."""
+    """Whether a killed process left a folder from `held_directory`, or a part of one."""
     return path.exists() or named_after(path, PARTIAL).exists()
 
 
@@ -353,7 +346,7 @@ def check_held(path: str | os.PathLike[str], kind: str) -> None:
 
 
 def remove_directory(folder: Path) -> None:
-    """Removes a folder locked by this process. If killed meanwhile, the folder has lost its name already."""
+    """Removes a folder locked by this process. It loses its name first, in case of a kill."""
     folder = Path(os.path.realpath(folder))
     aside = named_after(folder, PARTIAL)
     rename_new(folder, aside)
@@ -361,7 +354,7 @@ def remove_directory(folder: Path) -> None:
 
 
 def read_marker(folder: Path) -> dict[str, Any] | None:
-    """Reads the marker of a folder; None if it is missing or invalid."""
+    """Reads a folder's marker; None if it is missing or invalid."""
     try:
         content = parse_json((folder / MARKER).read_bytes(), folder / MARKER)
     except (OSError, UserError):

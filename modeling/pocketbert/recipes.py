@@ -1,46 +1,49 @@
-"""The table of recipes: number formats of an exported file, named by one grammar, and what the gate allows each.
+"""The recipe table: number formats of an exported file, named in one grammar, with the gate's bounds.
 
-A name describes weights and activations: `float32` and `float16` are the type of all weights; `dynamic_wi8` has int8
-weights (`wi8`) and activations that are quantized at run time (`dynamic`). Dense layers then compute in int8;
-everything else stays float32. `dynamic_wi4` stores int4 weights (`wi4`) with a float16 scale for each block of 32 or
-64. `static_wi8_ai8` quantizes the inputs and outputs of dense layers to int8 with fixed ranges (`static`, `ai8`), which
-calibration texts determine. `static_wi8_ai8_full` does so with every operator that keeps its accuracy, and
-`static_wi8_ai16` uses int16 activations (`ai16`) where int8 would lose accuracy. `mixed` chooses int4, int8 or float32
-weights for each layer.
+A name describes weights and activations:
+
+- `float32` and `float16` are the type of all weights.
+- `dynamic_wi8`: int8 weights (`wi8`); activations are quantized at run time (`dynamic`). Dense layers then compute in
+  int8, and everything else stays float32.
+- `dynamic_wi4`: int4 weights (`wi4`) with a float16 scale for each block of 32 or 64.
+- `static_wi8_ai8`: calibration texts fix the ranges (`static`) of int8 inputs and outputs (`ai8`) around dense layers.
+- `static_wi8_ai8_full`: the same for every operator that keeps its accuracy.
+- `static_wi8_ai16`: int16 activations (`ai16`) where int8 would lose accuracy.
+- `mixed`: int4, int8 or float32 weights for each layer.
 
 `dynamic_wi8` uses TensorFlow's converter. ai-edge-quantizer's file is neither faster nor smaller (it is larger until
-calibration makes its GATHER static int8). `dynamic_wi4` and static recipes use ai-edge-quantizer: the converter has
-no int4 weights, and in static int8 it quantizes every operator.
+calibration makes its GATHER static int8). `dynamic_wi4` and static recipes use ai-edge-quantizer: the converter has no
+int4 weights, and in static int8 it quantizes every operator.
 
-u is the relative step of a number format, r the root mean square of its rounding error.
+u is a number format's relative step, r its root mean square rounding error.
 
-- `float32`: u = 2^-24. A sum of 1,000 products errs by about sqrt(1000)·u, so a layer errs by at most 2e-6, and 24
+- `float32`: u = 2^-24. A sum over 1,000 products errs by about sqrt(1000)·u, so a layer errs by at most 2e-6, and 24
   layers by less than 1e-4 if all errors add up.
-- `float16`: weights are rounded once, r = 2^-11/sqrt(3) = 2.8e-4 of each. A dense layer then errs by r of its
-  output, and 100 layers in sequence by sqrt(100)·r = 3e-3. The largest of thousands of outputs is about 4 times the
-  root mean square: 1e-2.
-- `dynamic_wi8`: a row of normally distributed weights with a maximum of 4 deviations has steps of 4/127,
-  r = 4/(127·sqrt(12)) = 0.9 %; a row of activations with a maximum of 8 deviations 1.8 %. Together this is 2 % per
-  dense layer. Residual connections halve the error for the layers above; 36 dense layers (six blocks) leave 6 %. The
-  bound on the root mean square is 15 %, and the bound on the largest output is four times that.
+- `float16`: each weight is rounded once, by r = 2^-11/sqrt(3) = 2.8e-4. A dense layer's output then errs by r, and 100
+  layers in sequence by sqrt(100)·r = 3e-3. The largest of thousands of outputs is about 4 times the root mean square:
+  1e-2.
+- `dynamic_wi8`: a row of normally distributed weights with a maximum at 4 deviations has steps of 4/127,
+  r = 4/(127·sqrt(12)) = 0.9 %; activations with a maximum at 8 deviations 1.8 %. Together this is 2 % per dense layer.
+  Residual connections halve the error for the layers above; 36 dense layers (six blocks) leave 6 %. The bound is 15 %
+  for the root mean square, and four times as much for the largest output.
 - `dynamic_wi4`: the largest of 32 normally distributed weights is 2.1 deviations on average, so steps are 2.1/7,
-  r = 2.1/(7·sqrt(12)) = 8.6 %; with the activations 8.8 % per dense layer, 4.4 times `dynamic_wi8`. Outputs are
-  sums of many rounded weights, and the largest weights, which matter most, are rounded relative to themselves.
-  Six blocks leave 26 % by the estimate for `dynamic_wi8`; the bound is 35 %. The share of texts with another label
-  grows with the error: 7 % instead of 3 %. Loss of the metric has the bound of `dynamic_wi8`.
-- `static_wi8_ai8`: one range serves all texts, and outputs of dense layers are rounded too. A range of 12 deviations
-  has steps of 12/255, r = 12/(255·sqrt(12)) = 1.4 %; three such roundings and the weights' make 2.6 %, 1.3 times
+  r = 2.1/(7·sqrt(12)) = 8.6 %; with the activations 8.8 % per dense layer, 4.4 times `dynamic_wi8`. Outputs sum many
+  rounded weights, and the largest, most important weights are rounded relative to themselves. Six blocks leave 26 % by
+  the estimate for `dynamic_wi8`; the bound is 35 %. The share of changed labels grows with the error: 7 % instead of 3
+  %. The metric may drop as for `dynamic_wi8`.
+- `static_wi8_ai8`: one range serves all texts, and dense layers also round their outputs. A range of 12 deviations has
+  steps of 12/255, r = 12/(255·sqrt(12)) = 1.4 %; three such roundings and the weights' make 2.6 %, 1.3 times
   `dynamic_wi8`, and so are the bounds.
 - `static_wi8_ai8_full`: a block has six dense layers and up to twelve other operators, which round by 1.4 % each:
-  (6·2.6² + 12·1.4²)^0.5 = 8 %, 1.3 times the 6.4 % of `static_wi8_ai8`. Probabilities have steps of 1/256, which is
-  coarser for long texts. The bounds are 1.5 times those of `static_wi8_ai8`.
+  (6·2.6² + 12·1.4²)^0.5 = 8 %, 1.3 times the 6.4 % for `static_wi8_ai8`. Probabilities have steps of 1/256, coarser for
+  long texts. The bounds are 1.5 times those for `static_wi8_ai8`.
 - `static_wi8_ai16`: layers with int16 activations round their weights only. The others may be as coarse as in
   `static_wi8_ai8`, so the bounds are the same.
 - `mixed`: no layer is coarser than in `dynamic_wi4`, so the bounds are the same.
 
 Embeddings are compared by angle: with a relative error r, independent of the vector, the cosine is 1 - r^2/2. `float32`
-leaves the rounding of the cosine; `float16` 5e-6. `dynamic_wi8` may have r = 4.5 %, three quarters of the estimate for
-six blocks, because a mean over tokens averages their errors; `static_wi8_ai8` has 1.3 times the error and 1.7 times the
+leaves the cosine's rounding; `float16` 5e-6. `dynamic_wi8` may have r = 4.5 %, three quarters of the estimate for six
+blocks, because a mean over tokens averages their errors; `static_wi8_ai8` has 1.3 times the error and 1.7 times the
 angle's share, and `static_wi8_ai8_full` 2 times the error; `dynamic_wi4` has r = 35 %.
 
 The table is below the exporter, because training rounds like a recipe. This module does not import TensorFlow.
@@ -60,18 +63,17 @@ class Bounds:
     """Bounds on the relative differences between a bundle and the float model; see the module docstring.
 
     Attributes:
-      largest_difference: largest difference of one logit.
+      largest_difference: largest difference in one logit.
       rms_difference: root mean square difference over all logits.
-      label_agreement: smallest share of examples with the same label as the reference; near ties count as agreeing.
-      metric_drop_points: largest drop of the task's metric in points (1/100), unless chance explains it.
-      metric_drop_deviations: number of correct predictions that may be lost, in standard deviations of chance; always
-        at least one prediction.
+      label_agreement: smallest share of examples with the reference's label; near ties count as agreeing.
+      metric_drop_points: largest drop in the task's metric in points (1/100), unless chance explains it.
+      metric_drop_deviations: correct predictions that may be lost, in standard deviations of chance; always at least
+        one.
       length_difference: largest difference between two lengths of the same bundle.
-      own_difference: largest difference from the golden outputs that the file gave at export, relative to the largest
-        of them. Kernels of another machine sum in another order, which causes rounding in float. With activations
-        quantized at run time, it can move a value across a rounding boundary in every layer, one step of 1/255 of a
-        tensor's range.
-      mean_cosine: least mean cosine between an embedding of the bundle and that of the float model.
+      own_difference: largest difference from the file's golden outputs at export, relative to the largest output.
+        Another machine's kernels sum in another order, so floats round differently. With activations quantized at run
+        time, this can move a value across a rounding boundary in every layer: one step of 1/255 of a tensor's range.
+      mean_cosine: least mean cosine between the bundle's and the float model's embeddings.
     """
 
     largest_difference: float
@@ -90,19 +92,19 @@ class Recipe:
 
     Attributes:
       name: name on the command line.
-      weights: type of the weights of dense layers and of the embedding; the largest one if layers differ.
+      weights: type of the weights in dense layers and the embedding; the largest one if layers differ.
       activations: `float`; `dynamic`: quantized to int8 before each dense layer at run time; or `static`: quantized to
         int8 with fixed ranges from calibration.
       summary: expected size and speed, for `--help` and the documentation.
-      bounds: what the gate allows.
+      bounds: differences that the gate allows.
       wider: the next recipe with less rounding.
       quantizer: `module:function` that makes the file from a float32 file, called with `QuantizerInputs`; empty for
         TensorFlow's converter.
       rounding: `module:function` that makes the `FakeQuantization` for `--qat`; empty for none.
-      calibration: whether export needs calibration texts, uses them if given, or has no use for them.
-      operators: of static recipes: whether dense layers compute in integers, or all operators.
-      activation_bits: of static recipes: bits of activations where int8 would lose accuracy.
-      chooses_formats: whether layers differ, within a limit of size or loss.
+      calibration: whether export needs calibration texts, uses them if it has some, or has no use for them.
+      operators: for static recipes: whether dense layers compute in integers, or all operators.
+      activation_bits: for static recipes: bits per activation where int8 would lose accuracy.
+      chooses_formats: whether layers differ, within a limit on size or loss.
       unsupported: runtime → the operator that it lacks.
     """
 

@@ -3,16 +3,16 @@
 After Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
 section 3. Departures:
 
-- Ranges of static activations come from each batch instead of moving averages, so a run has no state beyond its
-  weights. They include padding. Export calibrates.
+- Static activation ranges come from each batch instead of moving averages, so a run has no state beyond its weights.
+  They include padding. Export calibrates.
 - Biases are not rounded.
-- `static_wi8_ai8`: export also equalizes the outputs of GELU.
+- `static_wi8_ai8`: export also equalizes GELU's outputs.
 - `dynamic_wi4`: a third of the blocks has smaller int4 blocks; in the file, a third of the dense layers.
 - NoNorm: export folds it. The file's sums then have other scales per channel than here, and dense layers that export
   fuses share a range.
 
-The layers that read a norm's output round as in the file, which moves the norm's gamma and beta into them; see
-`Dense.reads`. `pocketbert.training.rounding` connects the layers.
+Layers behind a norm round as in the file, which moves the norm's gamma and beta into them; see `Dense.reads`.
+`pocketbert.training.rounding` connects the layers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import tensorflow as tf
 
 from pocketbert.recipes import RECIPES
 
-# What reads the outputs of a dense layer in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product as
-# its second factor. A relu is fused with the layer.
+# A dense layer's reader in `static_wi8_ai8_full`: an operator in float or int8, or a matrix product's second factor.
+# A relu is fused with the layer.
 Reader = Literal["float", "int8", "second factor", "relu"]
 # As in pocketbert_export.quantization.int4_quantization: sizes of blocks; the smaller one pads.
 _SMALL_BLOCK, _LARGE_BLOCK = 32, 64
@@ -39,11 +39,10 @@ _SMALLEST = 1e-7
 
 
 class FakeQuantization:
-    """Rounds the weights and activations of layers; this base class rounds nothing.
+    """Rounds layers' weights and activations; this base class rounds nothing.
 
     Args:
       has_layer_norm: whether the network has LayerNorm, in which less is rounded.
-
     Attributes:
       fewest: smaller matrices stay exact, as in the exported file.
     """
@@ -78,7 +77,7 @@ class FakeQuantization:
         return probs
 
     def sums(self, x: tf.Tensor) -> tf.Tensor:
-        """Rounds the sum of a residual connection or of embeddings [..., width]."""
+        """Rounds a residual connection's or the embeddings' sum [..., width]."""
         return x
 
 
@@ -103,7 +102,7 @@ class DynamicInt4(DynamicInt8):
 
     Args:
       has_layer_norm: see `FakeQuantization`.
-      small_blocks: use the smaller of two block sizes, as in the file's first layers.
+      small_blocks: use the smaller block size, as in the file's first layers.
     """
 
     def __init__(self, *, has_layer_norm: bool = True, small_blocks: bool = False) -> None:
@@ -152,7 +151,7 @@ class FullInt8(StaticInt8):
         equalized = _asymmetric(y / factors) * factors
         if reader == "second factor":
             y = tf.where(is_unequal, equalized, y)
-            # 255 values around 0, as XNNPACK needs them for the second factor of a matrix product.
+            # 255 values around 0, as XNNPACK needs them for a matrix product's second factor.
             return _symmetric(y, tf.reduce_max(tf.abs(y)))
         return tf.where(is_unequal, _asymmetric(equalized), equalized)
 
@@ -172,13 +171,14 @@ class FullInt8(StaticInt8):
 
 
 def fake_quantization(recipe: str, *, has_layer_norm: bool = True) -> FakeQuantization:
-    """Returns the rounding of a recipe that has one; networks without LayerNorm may round more."""
+    """Returns a recipe's rounding; networks without LayerNorm may round more."""
     rounding: FakeQuantization = pkgutil.resolve_name(RECIPES[recipe].rounding)(has_layer_norm=has_layer_norm)
     return rounding
 
 
 def equalization(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Power of two for each channel of `y` [..., channels] that export moves into the weights, and whether it does."""
+    """Returns each channel's power of two, moved into the weights by export, and whether `y` [..., channels] has any.
+    """
     sizes = tf.stop_gradient(tf.reduce_max(tf.abs(y), axis=list(range(y.shape.rank - 1))))
     ordered = tf.sort(sizes, direction="DESCENDING")
     count = tf.maximum(tf.math.count_nonzero(sizes, dtype=tf.int32), 1)
@@ -214,7 +214,7 @@ def _between(x: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
 
 
 def round_blocks(rows: tf.Tensor, size: int) -> tf.Tensor:
-    """Rounds rows [..., width] to int4 in blocks of `size`, each with the scale of least squared error."""
+    """Rounds rows [..., width] to int4 in blocks of `size`, each with the scale for the least squared error."""
     width = rows.shape[-1]
     blocks = tf.reshape(tf.pad(tf.reshape(rows, [-1, width]), [[0, 0], [0, -width % size]]), [-1, size])
     largest = tf.maximum(tf.reduce_max(tf.abs(blocks), axis=1, keepdims=True), _SMALLEST)

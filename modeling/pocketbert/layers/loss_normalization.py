@@ -1,8 +1,8 @@
-"""The mean that all losses use. All parts of a training step share its divisor.
+"""The mean in all losses. All parts of a training step share its divisor.
 
-A batch can be split over replicas (`tf.distribute`) and, on each replica, over micro-batches. The mean of the parts'
-means is not the mean of the batch, since the parts have different numbers of tokens. So each part divides by the total
-weight of the *batch*, and the results and gradients of the parts are summed:
+A batch can be split over replicas (`tf.distribute`) and, on each replica, over micro-batches. Averaging the parts'
+means does not give the batch's mean, since the parts have different numbers of tokens. So each part divides by the
+*batch's* total weight, and the parts' results and gradients are summed:
 
     sum over parts of [sum(values * weights) / total]  =  mean of the batch
 
@@ -48,53 +48,48 @@ _context: ContextVar[_Recording | _Sharing | None] = ContextVar("masked_mean", d
 
 
 def masked_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """sum(values * weights) / sum(weights), with the weights broadcast to the shape of the values.
+    """sum(values * weights) / sum(weights), with the weights broadcast to the values' shape.
 
-    With several replicas and inside `normalize_by`, the divisor is that of the whole batch. The results of all parts
-    then sum to the mean.
+    With several replicas and inside `normalize_by`, it divides by the whole batch's weight. All parts' results then sum
+    to the mean.
 
     Args:
       values: any float type. Values with weight 0 are ignored, but must be finite.
       weights: float, int or bool; must broadcast to the shape of `values`. A missing axis, or an axis of static size 1,
         counts all values along it ([B, S, 1] with [B, S, H]: H values per token). They get no gradient.
-
     Returns:
       float32 scalar; 0, with a gradient of 0, if all weights are 0.
-
     Raises:
-      ValueError: the weights do not broadcast to the values, or `normalize_by` has fewer totals than the loss has
-        means.
+      ValueError: the weights do not broadcast to the values, or the loss has more means than `normalize_by` has totals.
     """
     values = tf.cast(values, tf.float32)
     weights = tf.stop_gradient(tf.cast(weights, tf.float32))
     axes = _broadcast_axes(values.shape, weights.shape)
-    # Summing over the broadcast axes first avoids a product of the size of the values.
+    # Summing over the broadcast axes first avoids a product as large as the values.
     sums = tf.reduce_sum(values, axes, keepdims=True)
     total = tf.reduce_sum(weights) * _product_of_sizes(values, axes)
     return normalized_sum(tf.reduce_sum(sums * weights), total)
 
 
 def normalized_sum(values_sum: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """values_sum / weight: a `masked_mean` for a caller that has summed its weighted values itself.
+    """values_sum / weight: a `masked_mean` for a caller that has summed its weighted values.
 
     Args:
-      values_sum: float32 scalar, the sum over this part of the batch.
-      weight: float32 scalar, total weight of this part; computed from masks or labels only.
-
+      values_sum: float32 scalar, this part's sum.
+      weight: float32 scalar, this part's total weight, from masks or labels only.
     Returns:
       float32 scalar; 0, with a gradient of 0, if the weight is 0.
-
     Raises:
-      ValueError: `normalize_by` has fewer totals than the loss has means.
+      ValueError: the loss has more means than `normalize_by` has totals.
     """
     return tf.math.divide_no_nan(values_sum, _divisor(weight))
 
 
 @contextlib.contextmanager
 def count_weights() -> Iterator[list[tf.Tensor]]:
-    """Collects the total weight of each `masked_mean` inside the block, in the order of the calls.
+    """Collects the total weight in each `masked_mean` inside the block, in the order of the calls.
 
-    Do not use the means themselves: their divisors are those of this part only.
+    Do not use the means themselves: they divide by this part's weight only.
 
     Yields:
       A list that receives float32 scalars.
@@ -105,19 +100,17 @@ def count_weights() -> Iterator[list[tf.Tensor]]:
 
 
 def shared_totals(recordings: Sequence[Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-    """Sums the lists of `count_weights` over replicas and, if there are several lists, over micro-batches.
+    """Sums lists from `count_weights` over replicas and, if there are several, over micro-batches.
 
     Call it in the replica's function itself: `tf.distribute` cannot reduce inside a `tf.while_loop` or `tf.cond`. For
     the same reason, `masked_mean` needs `normalize_by` there with several replicas.
 
     Args:
-      recordings: the list of the whole batch, or one list per micro-batch, all of the same length.
-
+      recordings: the whole batch's list, or one list per micro-batch, all equally long.
     Returns:
-      One float32 scalar for each `masked_mean` of the loss.
-
+      One float32 scalar for each `masked_mean` in the loss.
     Raises:
-      ValueError: the number of means differs between micro-batches.
+      ValueError: micro-batches differ in the number of means.
     """
     counts = sorted({len(totals) for totals in recordings})
     if len(counts) != 1:
@@ -136,10 +129,9 @@ def normalize_by(totals: Sequence[tf.Tensor]) -> Iterator[None]:
     Enter it once per micro-batch, in the replica's function.
 
     Args:
-      totals: result of `shared_totals`.
-
+      totals: from `shared_totals`.
     Raises:
-      ValueError: the number of means differs from the number of totals.
+      ValueError: there are not as many means as totals.
     """
     state = _Sharing(totals)
     with _entered(state):
@@ -158,7 +150,7 @@ def _entered(state: _Recording | _Sharing) -> Iterator[None]:
 
 
 def _divisor(total: tf.Tensor) -> tf.Tensor:
-    """Divisor of the current mean: the part's total while counting, else the total of the whole batch."""
+    """Returns the current mean's divisor: the part's total while counting, else the whole batch's."""
     state = _context.get()
     if state is None:
         return _sum_over_replicas(total)
@@ -179,7 +171,7 @@ def _sum_over_replicas(x: tf.Tensor) -> tf.Tensor:
 
 
 def _broadcast_axes(values: tf.TensorShape, weights: tf.TensorShape) -> list[int]:
-    """The axes of the values along which the weights are broadcast."""
+    """Returns the values' axes along which the weights are broadcast."""
     offset = values.rank - weights.rank
     axes = list(range(offset))
     for axis, size in enumerate(weights, start=offset):

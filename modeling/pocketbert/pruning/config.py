@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PruneConfig:
-    """Options of pruning; the default sizes are ROSITA6's (Liu et al. 2021, Marginal Utility Diminishes, appendix A).
+    """Pruning options; the default sizes are ROSITA6's (Liu et al. 2021, Marginal Utility Diminishes, appendix A).
 
     Attributes:
       method: pruning method: `rosita`.
@@ -28,9 +28,9 @@ class PruneConfig:
       intermediate_size: feed-forward neurons to keep in each layer; off keeps all.
       embedding_rank: rank of the factored word embedding; off leaves it whole.
       examples: number of training examples for the importance, evenly spaced (default: all).
-      batch_size: batch size of the importance. It changes the importance, since gradients within a batch cancel.
+      batch_size: batch size for the importance. It changes the importance, since gradients within a batch cancel.
       max_length: maximum sequence length; longer texts are truncated (default: 128, questions 384).
-      seed: seed of the batches.
+      seed: seed for the batches.
       checkpoint_seconds: seconds between checkpoints; it does not change the result.
     """
 
@@ -65,13 +65,13 @@ class PruneConfig:
         raise_if_any(problems, "pruning options")
 
     def recorded(self) -> dict[str, Any]:
-        """Options that affect the result, as JSON values."""
+        """Returns the options that affect the result, as JSON values."""
         recorded = dataclasses.asdict(self)
         del recorded["checkpoint_seconds"]
         return recorded
 
     def problems(self, teacher: EncoderConfig) -> list[str]:
-        """Reasons why a teacher cannot be pruned to these sizes."""
+        """Returns why a teacher cannot be pruned to these sizes."""
         problems = []
         cuts = self.cuts_widths(teacher) or self.embedding_rank is not None
         if teacher.feedforward or (cuts and not can_be_narrowed(teacher)):
@@ -113,7 +113,7 @@ class PruneConfig:
         return problems
 
     def kept_layers(self, teacher: EncoderConfig) -> Sequence[int]:
-        """Layers of the teacher that stay, counted from 1."""
+        """Returns the teacher layers that stay, counted from 1."""
         return self.teacher_layers or range(1, (self.layers or teacher.num_layers) + 1)
 
     def cuts_widths(self, teacher: EncoderConfig) -> bool:
@@ -123,7 +123,7 @@ class PruneConfig:
         )
 
     def pruned(self, teacher: EncoderConfig) -> EncoderConfig:
-        """The architecture of the pruned model; the size of a head stays."""
+        """Returns the pruned model's architecture; the head size stays."""
         config = teacher.replace(
             num_layers=len(self.kept_layers(teacher)),
             num_attention_heads=self.heads or teacher.num_attention_heads,
@@ -144,16 +144,16 @@ class PruneResult:
     """A pruned model.
 
     Attributes:
-      model_directory: model directory of the pruned model.
+      model_directory: the pruned model's directory.
       main_metric: the task's main metric.
-      metrics: metrics of the pruned model on the dev split, before any training.
-      teacher_metrics: metrics of the teacher on the same dev split.
+      metrics: the pruned model's metrics on the dev split, before any training.
+      teacher_metrics: the teacher's metrics on the same dev split.
       parameters: number of weights before and after, heads included.
       weight_bytes: size of the weights before and after, float32.
       kept_heads: heads that each kept layer keeps, counted from 0.
       kept_importance: fraction of the importance in the kept `heads` and `neurons`, for each kept layer.
-      kept_embedding: fraction of the squared norm of the word embedding in its factors; 1.0 if it stays whole.
-      examples: number of examples, or of windows, in the pass over the data; 0 if no head and no neuron is removed.
+      kept_embedding: fraction of the word embedding's squared norm in its factors; 1.0 if it stays whole.
+      examples: number of examples, or windows, in the pass over the data; 0 if no head and no neuron is removed.
     """
 
     model_directory: str
@@ -176,7 +176,7 @@ class PruneResult:
 
 
 def head_problems(teacher_tasks: tuple[TaskConfig, ...], data_task: TaskConfig) -> list[str]:
-    """Reasons why the heads of a teacher do not fit the task of the data; labels are compared by the caller."""
+    """Returns why a teacher's heads do not fit the data's task; the caller compares labels."""
     if data_task.tasks:
         return [f"prune is for models with one head; received {described_heads(data_task)}; prune before fine-tuning"]
     if (

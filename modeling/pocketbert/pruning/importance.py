@@ -25,7 +25,7 @@ _DIGEST_KEY = "sha256"
 
 @dataclass(frozen=True)
 class Importance:
-    """Importance of the parts of an encoder, on some batches.
+    """Importance of an encoder's heads and neurons, on some batches.
 
     Attributes:
       heads: float64 [layers, heads].
@@ -53,7 +53,7 @@ class Importance:
 
 
 def read_importance(path: Path) -> Importance:
-    """Reads the file of `Importance.write`.
+    """Reads the file from `Importance.write`.
 
     Raises:
       UserError: the file is damaged.
@@ -83,23 +83,23 @@ def measure_importance(
     seed: int = 0,
     checkpoint_seconds: float = 60.0,
 ) -> Importance:
-    """Measures the importance of every head and neuron in one pass over labelled examples.
+    """Measures every head's and neuron's importance in one pass over labelled examples.
 
-    The importance of a weight w is |w| · Σ over batches of |∂loss/∂w|, with the loss of the task, a mean over the
-    batch, and without dropout. A head has the sum over its columns of the attention-output weight, a neuron the sum
-    over its row of the first and its column of the second feed-forward weight (ROSITA, Liu et al. 2021, as in the
-    code of Marginal Utility Diminishes). Absolute values are summed, since signed gradients add up to
-    zero where training has converged. The last batch may be smaller; its gradient counts as one batch.
+    A weight w has the importance |w| · Σ over batches |∂loss/∂w|, with the task's loss, a mean over the batch, and
+    without dropout. A head sums over its columns in the attention-output weight, a neuron over its row in the first and
+    its column in the second feed-forward weight (ROSITA, Liu et al. 2021, as in the code for Marginal Utility
+    Diminishes). Absolute values are summed, since signed gradients add up to zero where training has converged. The
+    last batch may be smaller; its gradient counts as one batch.
 
     Sums within a batch are float32, sums over batches float64.
 
     Args:
       model: the fine-tuned teacher, with one head.
       encoded: labelled examples.
-      path: file of the importance; if it holds a part of the sums, the pass continues there.
+      path: file for the importance; if it holds partial sums, the pass continues there.
       batch_size: examples per batch.
-      seed: seed of the batches; see `plan_batches`.
-      checkpoint_seconds: seconds between two writes of the file.
+      seed: seed for the batches; see `plan_batches`.
+      checkpoint_seconds: seconds between two writes to the file.
     Raises:
       UserError: the file is damaged.
       TrainingFailed: a gradient is not finite.
@@ -128,7 +128,7 @@ def measure_importance(
 
 
 def kept(scores: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the highest scores, in ascending order; equal scores go to the lower index.
+    """Returns indices with the highest scores, in ascending order; equal scores go to the lower index.
 
     Args:
       scores: float64 [parts].
@@ -138,7 +138,7 @@ def kept(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def _batch_importance(model: Model, inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """|w · ∂loss/∂w| of one batch: float32 [layers, heads] and [layers, intermediate_size]."""
+    """|w · ∂loss/∂w| for one batch: float32 [layers, heads] and [layers, intermediate_size]."""
     assert model.task is not None
     config, task = model.config, get_task(model.task)
     watched = []
@@ -152,7 +152,7 @@ def _batch_importance(model: Model, inputs: dict[str, tf.Tensor], labels: tf.Ten
     gradients: Any = tape.gradient(loss, watched)
     heads, neurons = [], []
     for weights, own_gradients in zip(watched, gradients, strict=True):
-        # Kernels are [in, out], so that the columns of the paper's weights are our rows.
+        # Kernels are [in, out], so the paper's columns are our rows.
         output, first, second = (
             tf.abs(weight * gradient) for weight, gradient in zip(weights, own_gradients, strict=True)
         )

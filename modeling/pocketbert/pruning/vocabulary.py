@@ -25,7 +25,7 @@ from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, merged_from, 
 from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
 
-# Without texts for the measurement, every tenth paragraph serves it instead of the counts.
+# Without texts for the measurement, every tenth paragraph is measured, not counted.
 MEASURED_EVERY = 10
 _BATCH = 1000
 
@@ -35,7 +35,7 @@ class TrimResult:
     """A trimmed model, measured on texts that took no part in the choice of tokens.
 
     Attributes:
-      tokens: size of the vocabulary before and after.
+      tokens: vocabulary size before and after.
       parameters: number of weights before and after, heads included.
       weight_bytes: size of the weights before and after, float32.
       sentences: number of measured sentences.
@@ -64,10 +64,10 @@ def trim_vocabulary(
     dev_text: Sequence[str | os.PathLike[str]] = (),
     overwrite: bool = False,
 ) -> TrimResult:
-    """Writes a model directory with the tokens that occur in texts, and only their rows of the embedding.
+    """Writes a model directory with only the tokens in your texts, and their embedding rows.
 
     Special tokens and single characters (bytes for byte-level BPE) are always kept, so the trimmed tokenizer can still
-    write every word. A text without unknown words, whose tokens are all kept, gets the same tokens and bit-identical
+    write every word. If a text's tokens are all kept and its words known, it gets the same tokens and bit-identical
     outputs.
 
     Args:
@@ -77,12 +77,10 @@ def trim_vocabulary(
       keep_top: size of the new vocabulary: the most frequent tokens.
       min_count: keep tokens with at least as many occurrences; by default 1. Give this or `keep_top`.
       keep: file with tokens to keep in any case, one per line.
-      dev_text: texts for the measurement; by default, every tenth paragraph of `text`.
+      dev_text: texts for the measurement; by default, every tenth paragraph in `text`.
       overwrite: replace an existing model directory.
-
     Returns:
       Sizes before and after, and how many sentences and tokens stay the same.
-
     Raises:
       UserError: the model has no tokenizer, a text cannot be read, or an option is invalid. Nothing is written.
     """
@@ -126,7 +124,7 @@ def trim_vocabulary(
 
 
 def used_tokens(vocabulary: Vocabulary, encoded_ids: np.ndarray) -> list[int]:
-    """Ids of a trimmed vocabulary with the tokens of encoded texts, and those that every vocabulary keeps; ascending.
+    """Returns ascending ids for a trimmed vocabulary: the texts' tokens, and those that every vocabulary keeps.
 
     Args:
       vocabulary: the whole vocabulary.
@@ -138,11 +136,11 @@ def used_tokens(vocabulary: Vocabulary, encoded_ids: np.ndarray) -> list[int]:
 
 
 def write_trimmed_model(model: str | os.PathLike[str], kept_ids: Sequence[int], output: str | os.PathLike[str]) -> None:
-    """Writes a model directory with some of the tokens, and only their rows of the embedding.
+    """Writes a model directory with only some tokens and their embedding rows.
 
     Args:
       model: model directory with a tokenizer.
-      kept_ids: ids in ascending order, as `used_tokens` gives them.
+      kept_ids: ascending ids from `used_tokens`.
       output: model directory to create or replace.
     """
     whole = read_directory(model)
@@ -171,7 +169,7 @@ def _write_model(
 
 
 def paragraphs_of(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int], bool]) -> Iterator[str]:
-    """Paragraphs of all texts whose running number is chosen."""
+    """Yields all texts' paragraphs with a chosen running number."""
     index = 0
     for path in paths:
         for document in read_documents(path):
@@ -182,7 +180,7 @@ def paragraphs_of(paths: Iterable[str | os.PathLike[str]], chosen: Callable[[int
 
 
 def _count_tokens(tokenizer: Tokenizer, paragraphs: Iterable[str]) -> np.ndarray:
-    """Occurrences of each token, int64 [tokens]."""
+    """Counts each token's occurrences, int64 [tokens]."""
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     for batch in batches_of(paragraphs, "counting tokens"):
         counts += np.bincount(tokenizer.tokenize(batch).flat_values.numpy(), minlength=len(counts))
@@ -223,7 +221,7 @@ def _compare(before: Tokenizer, after: Tokenizer, kept_ids: np.ndarray, paragrap
 
 
 def batches_of(items: Iterable[str], description: str) -> Iterator[list[str]]:
-    """Texts in lists of up to 1,000, with a progress bar."""
+    """Yields lists of up to 1,000 texts, with a progress bar."""
     batch: list[str] = []
     with contextlib.closing(progress.bar(None, description, "text")) as bar:
         for item in items:

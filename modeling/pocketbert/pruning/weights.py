@@ -1,4 +1,4 @@
-"""The weights of a pruned model, cut out of its teacher's, and the factors of the word embedding."""
+"""Cuts a pruned model's weights out of its teacher's, and factors the word embedding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_pruned(
     config: PruneConfig,
     folder: Path,
 ) -> float:
-    """Writes the model directory of a pruned model, with its teacher's heads and tokenizer.
+    """Writes a pruned model's directory, with its teacher's heads and tokenizer.
 
     Returns:
       The fraction of the word embedding's squared norm in its factors.
@@ -42,18 +42,17 @@ def prune_weights(
     importance: Importance,
     layers: Sequence[int],
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Cuts the weights of a pruned model out of its teacher's.
+    """Cuts a pruned model's weights out of its teacher's.
 
-    In each layer that stays, the most important heads and neurons stay, in their order, so that a model from which
-    nothing is removed has the same bits. Embeddings, norms, pooler and heads of tasks stay.
+    In each remaining layer, the most important heads and neurons stay in order: if nothing is removed, a model has the
+    same bits. Embeddings, norms, pooler and task heads stay.
 
     Args:
       tensors: the teacher's weights by path.
       teacher: the teacher's architecture.
-      pruned: architecture of the pruned model.
-      importance: importance of the teacher's heads and neurons.
-      layers: layers of the teacher that stay, counted from 1.
-
+      pruned: the pruned model's architecture.
+      importance: the teacher's head and neuron importance.
+      layers: teacher layers that stay, counted from 1.
     Returns:
       The weights by path, and the fraction of the word embedding's squared norm in its factors.
     """
@@ -83,13 +82,12 @@ def prune_weights(
 def factor(table: np.ndarray, rank: int) -> tuple[tuple[np.ndarray, np.ndarray], float]:
     """Factors a table by a truncated singular value decomposition, table = U·S·Wᵀ.
 
-    W are the eigenvectors of tableᵀ·table in float64, and U·S is table·W, which needs no decomposition of the whole
-    table. The largest entry of each vector in W is positive, since signs are arbitrary.
+    W are the eigenvectors of tableᵀ·table in float64, and U·S is table·W, so the whole table needs no decomposition.
+    Each vector in W has a positive largest entry, since signs are arbitrary.
 
     Args:
       table: float32 [rows, width].
       rank: number of singular values to keep.
-
     Returns:
       U·S [rows, rank] and Wᵀ [rank, width], float32; and the fraction of the squared norm in them.
     """
