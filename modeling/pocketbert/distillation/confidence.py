@@ -1,4 +1,4 @@
-"""Unlabelled texts of which a teacher is sure."""
+"""Selects unlabelled texts with a sure teacher."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from pocketbert.tasks.registry import supervised_task
 
 
 def confident(data: TaskData, teacher: Model, max_length: int) -> TaskData:
-    """Leaves out unlabelled texts for which the teacher's best label is less probable than `least_confidence`.
+    """Leaves out unlabelled texts if the teacher's best label is less probable than `least_confidence`.
 
-    Of several labels, the teacher must be as sure of the presence or absence of each one; of several heads, as sure of
-    the answer of each, and of the tag of each word.
+    With several labels, the teacher must be as sure that each one applies or does not; with several heads, as sure
+    about each head's answer, and each word's tag.
 
     Args:
       data: the data, with unlabelled texts and `least_confidence`.
       teacher: the teacher.
-      max_length: tokens that the teacher reads of a text.
-
+      max_length: the teacher's maximum sequence length in tokens.
     Raises:
-      UserError: the teacher is sure of no text.
+      UserError: the teacher is sure about no text.
     """
     assert data.unlabelled is not None
     # The best label, whatever thresholds the teacher's answers have.
@@ -43,8 +42,7 @@ def most_certain(data: TaskData, certainty: np.ndarray) -> TaskData:
 
     Args:
       data: see `confident`.
-      certainty: probability of the answer to each text, [N], or of those for and against each label, [N, labels].
-
+      certainty: the answers' probabilities, [N], or those for and against each label, [N, labels].
     Raises:
       UserError: no text is left.
     """

@@ -1,4 +1,4 @@
-"""Training with a teacher: one step of any method."""
+"""Training with a teacher: one step for any method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Teacher(Protocol):
 
 
 class Distiller(TrainingModel):
-    """Trains a student in one stage of a method; see `TrainingModel` for the datasets that `fit` takes.
+    """Trains a student in one stage; see `TrainingModel` for the datasets that `fit` takes.
 
     The teacher is not part of this model: it runs without dropout, gets no gradients and is not saved.
     """
@@ -47,7 +47,7 @@ class Distiller(TrainingModel):
         self._teacher = lambda: teacher
 
     def targets(self, inputs: Batch) -> Targets:
-        """The method's targets, from soft labels in the batch or from the live teacher."""
+        """Returns the method's targets, from soft labels in the batch or from the live teacher."""
         stage, soft = self.stage, inputs.get(SOFT_LABELS)
         if not stage.teacher_features:
             return {}
@@ -72,12 +72,9 @@ class Distiller(TrainingModel):
 
 
 def _taught(task: Task, soft: tf.Tensor, width: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-    """Logits of soft labels for each output of a head, and targets that say which tokens have them.
+    """Returns soft labels' logits for each head output, and targets that mark their tokens.
 
-    Args:
-      task: task of the head.
-      soft: soft labels of the batch, as in `EncodedExamples.soft_labels`.
-      width: number of tokens in a row.
+    `soft` is as in `EncodedExamples.soft_labels`; `width` is the number of tokens per row.
     """
     if task.parts:
         split = part_soft_labels(task, soft)

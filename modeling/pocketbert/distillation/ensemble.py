@@ -1,4 +1,4 @@
-"""Several teachers: the mean of their predictions becomes the soft labels of the examples."""
+"""Several teachers: their mean predictions become the examples' soft labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LENGTH = 128
 
 
 def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[str]]) -> DistillationPlan:
-    """The plan for the first teacher with the predictions of all.
+    """Returns the first teacher's plan with all teachers' predictions.
 
     Raises:
       UserError: a stage reads more than logits, or the teachers do not fit; see `with_mean_predictions`.
@@ -57,17 +57,16 @@ def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[s
 def with_mean_predictions(
     teachers: Sequence[str | os.PathLike[str]], data: Any, method: Method, *, truncation: str | None = None
 ) -> TaskData:
-    """The data with the mean of softmax(t / T) over the teachers as soft labels (Hinton et al. 2015, section 3).
+    """Sets soft labels to the mean of softmax(t / T) over the teachers (Hinton et al. 2015, section 3).
 
-    T is the temperature of the method, so that its targets are this mean. Each teacher runs once on each text.
+    T is the method's temperature, so that its targets are this mean. Each teacher runs once on each text.
     `least_confidence` counts the mean's probabilities.
 
     Args:
-      teachers: model directories with heads for the task of `data`, and the same labels in any order.
+      teachers: model directories with heads for the task in `data`, and the same labels in any order.
       data: a task with classes or several labels per text.
-      method: the method of the distillation.
-      truncation: how the teachers cut longer texts; None for what each has stored.
-
+      method: the distillation method.
+      truncation: how the teachers cut longer texts; None for their stored ways.
     Raises:
       UserError: lists the teachers that do not fit, or the data.
     """
@@ -100,7 +99,7 @@ def with_mean_predictions(
     if taught.least_confidence is None:
         return taught
     shares = fields["unlabelled"].soft_labels
-    # Of several labels, the mean is for or against each.
+    # With several labels, the mean is for or against each.
     certainty = np.maximum(shares, 1 - shares) if _independent(task_config) else shares.max(axis=1)
     return most_certain(taught, certainty)
 
@@ -113,7 +112,7 @@ def _tempered(
     temperature: float,
     truncation: str | None,
 ) -> np.ndarray:
-    """Probabilities of a teacher at a temperature, float64 [N, C], in the order of `labels`."""
+    """Computes a teacher's probabilities at a temperature, float64 [N, C], in the order of `labels`."""
     teacher = from_pretrained(directory)
     if truncation is not None and teacher.tokenizer is not None:
         teacher.tokenizer = with_truncation(teacher.tokenizer, truncation)
@@ -125,7 +124,7 @@ def _tempered(
 
 
 def _untempered(shares: np.ndarray, temperature: float, *, independent: bool) -> np.ndarray:
-    """Probabilities that have these shares at a temperature."""
+    """Inverts the temperature: returns probabilities with these shares at it."""
     powers = shares**temperature
     return np.asarray(
         powers / (powers + (1 - shares) ** temperature if independent else powers.sum(axis=1, keepdims=True))

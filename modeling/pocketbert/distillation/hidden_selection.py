@@ -1,4 +1,4 @@
-"""Selects tokens and activations of hidden states (HSK, Liu et al. 2021, sections 4.2 and 4.3).
+"""Selects tokens and activations in hidden states (HSK, Liu et al. 2021, sections 4.2 and 4.3).
 
 Ties take the lower position or index. Shapes: B batch, S length, N heads, H width, k tokens, n activations.
 """
@@ -17,7 +17,7 @@ from pocketbert.training.objective import Batch
 
 
 def candidates(batch: Batch, excluded_id: int | None) -> tf.Tensor:
-    """Returns bool [B, S]: real tokens, without those of an id."""
+    """Returns bool [B, S]: real tokens, except those with an excluded id."""
     real = batch["input_mask"] > 0
     return real if excluded_id is None else real & (batch["input_word_ids"] != excluded_id)
 
@@ -29,7 +29,7 @@ def kept_weights(available: tf.Tensor, tokens: int) -> tf.Tensor:
 
 
 def candidate_counts(encoded: EncodedExamples, excluded_id: int | None) -> np.ndarray:
-    """Returns the number of `candidates` of each example, int64 [N], without TensorFlow."""
+    """Counts each example's `candidates`, int64 [N], without TensorFlow."""
     if excluded_id is None:
         return encoded.lengths
     return np.add.reduceat(encoded.word_ids != excluded_id, encoded.offsets[:-1], dtype=np.int64)
@@ -47,7 +47,6 @@ def attended_positions(attention: tf.Tensor, available: tf.Tensor, tokens: int) 
       attention: [B, N, S, S], probabilities or logits, queries before keys; the score is the mean over heads.
       available: bool [B, S], the candidates.
       tokens: k.
-
     Returns:
       int32 [B, k]; 0 where an example has fewer candidates.
     """
@@ -61,12 +60,11 @@ def attended_positions(attention: tf.Tensor, available: tf.Tensor, tokens: int) 
 
 
 def largest(vectors: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the n activations with the largest magnitude of each vector, in order of index.
+    """Returns each vector's n activations with the largest magnitude, in order of index.
 
     Args:
       vectors: [..., H].
       count: n.
-
     Returns:
       Values [..., n] and indices, int32 [..., n].
     """
@@ -75,7 +73,7 @@ def largest(vectors: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def above_threshold(vectors: tf.Tensor, share: Fraction) -> tf.Tensor:
-    """Zeroes all but a share of the activations of a tensor, the authors' width mask: it depends on the whole batch."""
+    """Zeroes all but a share of a tensor's activations: the authors' width mask, which depends on the whole batch."""
     magnitudes = tf.reshape(tf.abs(vectors), [-1])
     count = tf.maximum(tf.cast(tf.round(tf.cast(tf.size(magnitudes), tf.float64) * float(share)), tf.int32), 1)
     threshold = tf.math.top_k(magnitudes, count).values[-1]
@@ -87,9 +85,8 @@ def widened(values: tf.Tensor, indices: tf.Tensor | Sequence[int], width: int) -
 
     Args:
       values: [B, k, n].
-      indices: of the values: int32 [B, k, n], or one static sequence of n.
+      indices: the values' places: int32 [B, k, n], or one static sequence of n.
       width: H.
-
     Returns:
       [B, k, H].
     """

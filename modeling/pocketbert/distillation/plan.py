@@ -1,4 +1,4 @@
-"""The plan of a distillation: a teacher, live or cached, adds targets, adapters and scores to a run."""
+"""A distillation's plan: a teacher, live or cached, adds targets, adapters and scores to a run."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class DistillationPlan(Plan):
     Attributes:
       objective: the method.
       spec: teacher, student and task.
-      teacher_directory: model directory of the teacher, or None.
-      teacher_cache: folder of cached targets; None for a live teacher.
+      teacher_directory: the teacher's model directory, or None.
+      teacher_cache: folder with cached targets; None for a live teacher.
     """
 
     ROLE: ClassVar = "student"
@@ -68,12 +68,12 @@ class DistillationPlan(Plan):
 
     @property
     def teacher_stages(self) -> list[str]:
-        """Names of the stages that read the teacher, live or cached."""
+        """Names of stages with a teacher, live or cached."""
         return [stage.name for stage in self.stages if read_of_teacher(stage, self.data)]
 
     @property
     def kept_adapters(self) -> Path | None:
-        """Adapters of the run that trained the student's weights, if the method continues them."""
+        """Adapters from the run that trained the student's weights, if the method continues them."""
         directory = self.start.directory
         if directory is None or not self.objective.keeps_adapters:
             return None
@@ -81,7 +81,7 @@ class DistillationPlan(Plan):
         return path if path.exists() else None
 
     def recorded(self) -> dict[str, Any]:
-        """See `Plan`; adds digests of the teacher and of the adapters."""
+        """See `Plan`; adds digests for the teacher and the adapters."""
         recorded = super().recorded()
         if self.kept_adapters is not None:
             recorded["adapters_sha256"] = sha256(self.kept_adapters)
@@ -92,7 +92,7 @@ class DistillationPlan(Plan):
         return recorded
 
     def encoded(self, stage: Stage) -> EncodedExamples | None:
-        """See `Plan`; the first call leaves out unlabelled texts of which the teacher is not sure."""
+        """See `Plan`; the first call leaves out unlabelled texts if the teacher is not sure."""
         given = self.data.given
         if getattr(given, "least_confidence", None) is not None and self.data.reads_unlabelled(stage):
             object.__setattr__(self, "data", TaskRunData(confident(given, self.teacher, self._teacher_length)))
@@ -107,18 +107,18 @@ class DistillationPlan(Plan):
         return TeacherCache.open(self.teacher_cache / stage.name, identity)
 
     def make_model(self, run: PlannedRun) -> Model:
-        """See `Plan`; copies the teacher's layers that the student starts from."""
+        """See `Plan`; copies teacher layers if the student starts from them."""
         return self.with_teacher_layers(super().make_model(run))
 
     def with_teacher_layers(self, student: Model) -> Model:
-        """Copies the teacher's layers that the student starts from, if any, in place; returns the student."""
+        """Copies teacher layers in place if the student starts from them; returns the student."""
         if self.start.layers:
             source = self.teacher if self.needs_teacher else self.teacher_directory
             assign_weights(student, teacher_arrays(student, source, self.spec.teacher_task, self.start.layers))
         return student
 
     def make_adapters(self, model: Model) -> Adapters:
-        """The method's adapters, new or from the run that trained the student's weights."""
+        """Returns the method's adapters, new or from the run that trained the student's weights."""
         adapters = dict(self.objective.adapters(self.spec))
         initialize_adapters(adapters, model.config.initializer_range, self.run.seed)
         if self.kept_adapters is not None:
@@ -127,7 +127,7 @@ class DistillationPlan(Plan):
         return adapters
 
     def live_teacher(self, stage: Stage) -> Model | None:
-        """The teacher that computes the targets of a stage; None for cached targets or a stage without a teacher."""
+        """Returns the teacher for a stage's targets; None for cached targets or a stage without a teacher."""
         return self.teacher if self.teacher_cache is None and read_of_teacher(stage, self.data) else None
 
     def make_step(self, stage: Stage, model: Model, adapters: Adapters) -> Distiller:
@@ -146,7 +146,7 @@ class DistillationPlan(Plan):
         log_info(f"loading the teacher, {self.teacher_directory}")
         teacher, task = from_pretrained(self.teacher_directory), self.spec.task
         if teacher.tokenizer is not None:
-            # Its score and a cache are those of the texts that the student reads.
+            # Its score and a cache are for the texts that the student reads.
             teacher.tokenizer = with_truncation(teacher.tokenizer, self.vocabulary.truncation)
         if task is not None and teacher.task is not None and teacher.task.kind == task.kind:
             if teacher.task.labels != task.labels and label_positions(task.labels, teacher.task.labels) is not None:
@@ -154,12 +154,12 @@ class DistillationPlan(Plan):
         return teacher
 
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
-        """See `Plan`; scores the teacher, and in a new run simple methods, and copies weights as the method requires.
+        """See `Plan`; scores the teacher, and in a new run simple methods, and copies the method's weights.
 
         Weights from a directory or a supernet stay as they are.
 
         Returns:
-          Metrics of the teacher and the size of its cache.
+          The teacher's metrics and its cache's size.
         """
         notes: list[str] = []
         result: dict[str, Any] = {"teacher_metrics": self.teacher_metrics(run, notes), "teacher_cache_bytes": None}
@@ -179,7 +179,7 @@ class DistillationPlan(Plan):
         return result
 
     def initialize(self, student: Model) -> None:
-        """Copies the weights that the method copies from the teacher before training, if any."""
+        """Copies the method's weights from the teacher before training, if any."""
         self.objective.initialize(self.teacher if self.needs_teacher else None, student)
 
     def scores(self, run: PlannedRun) -> dict[str, Any]:
@@ -249,7 +249,7 @@ class DistillationPlan(Plan):
         return metrics
 
     def measure_teacher(self, teacher: Model, notes: list[str] | None = None) -> dict[str, float]:
-        """Metrics of the teacher on the dev split, with the sequence length of the last stage."""
+        """Returns the teacher's metrics on the dev split, with the last stage's sequence length."""
         length = self._teacher_length
         evaluator = self.data.evaluator(teacher, length, self.run, self.windows, self.evaluation_batch_size)
         metrics = evaluator.metrics("of the teacher")
@@ -261,7 +261,7 @@ class DistillationPlan(Plan):
         return metrics
 
     def cache_teacher_metrics(self, teacher: Model, cache: Path) -> None:
-        """Measures the teacher, for runs that use a cache instead, unless the cache has its metrics already."""
+        """Measures the teacher for runs with a cache, unless the cache has its metrics already."""
         if not self.can_score_teacher:
             return
         assert self.teacher_directory is not None and teacher.tokenizer is not None
@@ -270,7 +270,7 @@ class DistillationPlan(Plan):
             write_json(cache / TEACHER_FILE, {"origin": origin, "metrics": self.measure_teacher(teacher)})
 
     def cached_teacher_metrics(self) -> dict[str, float] | None:
-        """The metrics that `cache_teacher_metrics` wrote; None if they belong to another teacher or dev split."""
+        """Reads metrics from `cache_teacher_metrics`; None if they belong to another teacher or dev split."""
         assert self.teacher_cache is not None
         manifests = cached_manifests(self.teacher_cache, self.teacher_stages)
         identities = [manifest.identity for manifest in manifests.values()]
@@ -287,7 +287,7 @@ class DistillationPlan(Plan):
         return metrics
 
     def _origin(self, teacher: str | None, tokenizer: str | None) -> dict[str, Any]:
-        """Teacher, tokenizer, dev split and metrics that a measurement belongs to, as JSON values."""
+        """Returns a measurement's teacher, tokenizer, dev split and metrics, as JSON values."""
         data = self.data.given
         return {
             "teacher": teacher,
@@ -303,12 +303,12 @@ class DistillationPlan(Plan):
 
 
 def read_of_teacher(stage: Stage, data: RunData) -> list[str]:
-    """Features that a stage reads of a teacher; soft labels are its logits."""
+    """Returns a stage's teacher features; soft labels replace the logits."""
     return [name for name in stage.teacher_features if name != "logits" or not data.has_soft_labels]
 
 
 def _read_metrics(path: Path, origin: dict[str, Any]) -> dict[str, float] | None:
-    """Metrics in a file, if they have this origin; None also for a damaged file, which is written again."""
+    """Reads a file's metrics if they have this origin; None also for a damaged file, which is written again."""
     try:
         content = parse_json(path.read_bytes(), path)
         return content["metrics"] if content["origin"] == origin else None

@@ -1,4 +1,4 @@
-"""Makes and validates the plan of a distillation before a run writes files."""
+"""Makes and validates a distillation's plan before a run writes files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plan_distillation(
             return False
         return any(stage.name == name and stage.teacher_features for stage in stages)
 
-    # Check data, teacher and student by themselves first, because only readable ones can be compared.
+    # Data, teacher and student are checked by themselves first, because only readable ones can be compared.
     problems = opened.problems([kind for kind, task in TASKS.items() if task.distillable])
     described = _attempt(problems, describe_teacher, teacher_directory, cache, reads)
     planned = None
@@ -173,13 +173,12 @@ def plan_distillation(
 def describe_teacher(
     directory: Path | None, cache: Path | None, reads: Callable[[str, DirectoryDescription], bool]
 ) -> DirectoryDescription | None:
-    """Describes a teacher from its model directory or, without reading weights, from a cache of its targets.
+    """Describes a teacher from its model directory or, without reading weights, from a teacher cache.
 
     Args:
-      directory: model directory of the teacher, or None. Next to a cache, only its vocabulary is used.
-      cache: folder of the teacher cache, or None; it knows one task at most.
-      reads: tells whether the run has a stage with a name that reads a teacher.
-
+      directory: the teacher's model directory, or None. Next to a cache, only its vocabulary is used.
+      cache: teacher cache folder, or None; it knows one task at most.
+      reads: tells whether the run's stage with this name reads a teacher.
     Raises:
       UserError: the directory is not a model directory, or the cache is empty or damaged.
     """
@@ -199,17 +198,17 @@ def describe_teacher(
     }
     if not described:
         raise UserError(f"{cache}: a teacher cache has one folder per stage, from pocketbert cache-teacher; found none")
-    # The folder may also contain stages of other teachers, such as the encoder of a general distillation.
+    # The folder may also contain other teachers' stages, such as a general distillation's encoder.
     readable = [teacher for name, teacher in described.items() if reads(name, teacher)]
     return [*readable, *described.values()][0]
 
 
 def same_labels(teacher: TaskConfig | None, student: TaskConfig | None, *, reorder: bool = False) -> TaskConfig | None:
-    """The teacher's task with our labels, if its labels are placeholders or the same names.
+    """Returns the teacher's task with our labels, if its labels are placeholders or the same names.
 
     Args:
       teacher: the teacher's task.
-      student: task of the student.
+      student: the student's task.
       reorder: whether the same names may have another order, because the loaded teacher's logits are reordered.
     """
     if teacher is None or student is None or len(teacher.labels) != len(student.labels):
@@ -220,7 +219,7 @@ def same_labels(teacher: TaskConfig | None, student: TaskConfig | None, *, reord
 
 
 def warn_of_few_examples(plan: DistillationPlan) -> None:
-    """Says what to expect of a student with random weights and few examples, and names the alternative."""
+    """Warns about a student with random weights and few examples, and names the alternative."""
     data, spec = plan.data.given, plan.spec
     if spec.start != "random" or not isinstance(data, TaskData):
         return
@@ -264,9 +263,9 @@ def _first_task(teacher: DirectoryDescription | None) -> TaskConfig | None:
 
 
 def _like_heads(task: TaskConfig, student: ModelInit, teacher: DirectoryDescription | None) -> TaskConfig:
-    """The student's task: its head reads and gives what the head does that it copies or continues.
+    """Returns the student's task: its head behaves like the head that it copies or continues.
 
-    It reads pairs as the teacher's head does; without one, as its own head does.
+    It reads pairs as the teacher's head; without one, as its own head.
     """
     source = teacher if student.layers else student.description
     heads = source.tasks[: 1 if student.layers else None] if source else ()
@@ -289,7 +288,7 @@ def _like_heads(task: TaskConfig, student: ModelInit, teacher: DirectoryDescript
 
 
 def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **options: Any) -> _T | None:
-    """Result of a call; if it raises a `UserError`, adds it to the problems and returns None."""
+    """Returns a call's result; after a `UserError`, adds it to the problems and returns None."""
     try:
         return call(*arguments, **options)
     except UserError as error:
@@ -300,7 +299,7 @@ def _attempt(problems: list[str], call: Callable[..., _T], *arguments: Any, **op
 def _soft_label_problems(
     data: RunData, stages: Sequence[Stage], run: RunConfig, *, cached: bool, copies_layers: bool, has_teacher: bool
 ) -> list[str]:
-    """Options that have no effect beside soft labels."""
+    """Returns options without effect beside soft labels."""
     if not data.has_soft_labels:
         return []
     problems, option = [], argument("soft_label_columns", python="soft_labels")

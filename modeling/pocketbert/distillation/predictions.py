@@ -154,8 +154,7 @@ def _sigmoid_cross_entropy(target: tf.Tensor, logits: tf.Tensor, temperature: fl
 
 
 def _squared_difference(target: tf.Tensor, scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Computes the mean squared difference between scores [B] where mask [B] is 1; float32, no gradient for the target.
-    """
+    """Computes the mean squared difference of scores [B] where mask [B] is 1; float32, no gradient for the target."""
     import tensorflow as tf
 
     from pocketbert.layers.loss_normalization import masked_mean

@@ -1,8 +1,8 @@
-"""Relations between the vectors of a layer (MiniLMv2), compared in chunks that fit into a memory bound.
+"""Relations between a layer's vectors (MiniLMv2), compared in chunks that fit into a memory bound.
 
-The relations of a batch are B·R matrices of [S, S], where B is the batch size, R the number of relation heads and S the
-length: 400 MB per array for 8 texts of 512 tokens and 48 heads. Ordinary differentiation keeps several such arrays per
-relation until the backward pass. Here, a loop computes the loss of a few matrices at a time together with its gradient
+A batch's relations are B·R matrices [S, S], where B is the batch size, R the number of relation heads and S the length:
+400 MB per array for 8 texts with 512 tokens and 48 heads. Ordinary differentiation keeps several such arrays per
+relation until the backward pass. Here, a loop computes the loss for a few matrices at a time together with its gradient
 with respect to the student's vectors, [B, S, H]. Only sums and gradients leave the loop.
 """
 
@@ -14,27 +14,26 @@ import tensorflow as tf
 
 from pocketbert.layers.attention import mask_bias
 
-# The vectors A_i and A_j of a relation, [B, S, H] each, heads concatenated.
+# A relation's vectors A_i and A_j, [B, S, H] each, heads concatenated.
 Vectors: TypeAlias = "tuple[tf.Tensor, tf.Tensor]"
 
-# Memory for the arrays of a chunk: the fastest size on a CPU, and smaller than the vectors of long batches.
+# Memory for a chunk's arrays: the fastest size on a CPU, and smaller than long batches' vectors.
 CHUNK_BYTES = 1 << 26
 # Arrays [S, S] per matrix that are alive at the same time, float32.
 _LIVE_ARRAYS = 6
 
 
 def divergence_sum(teacher: Vectors, student: Vectors, mask: tf.Tensor, heads: int, chunk_bytes: int) -> tf.Tensor:
-    """Sum of KL(R^T ‖ R^S) over relation heads and tokens (queries), R = softmax(A_i·A_jᵀ / √d) over real keys.
+    """Sums KL(R^T ‖ R^S) over relation heads and tokens (queries), R = softmax(A_i·A_jᵀ / √d) over real keys.
 
-    Wang et al. 2021 (MiniLMv2), eq. 6 to 8. Any float types; all is computed in float32. The teacher gets no gradient.
+    Wang et al. 2021 (MiniLMv2), eq. 6 to 8. Any float types; computed in float32. The teacher gets no gradient.
 
     Args:
       teacher: A_i and A_j, [B, S, H].
       student: A_i and A_j, [B, S, H'].
       mask: int32 [B, S], 1 = token.
       heads: number of relation heads R; divides H and H'.
-      chunk_bytes: memory for the relations of a chunk; a chunk has at least one matrix.
-
+      chunk_bytes: memory for a chunk of relations, at least one matrix.
     Returns:
       float32 scalar, nats.
     """
@@ -62,14 +61,10 @@ def divergence_sum(teacher: Vectors, student: Vectors, mask: tf.Tensor, heads: i
 def _sum_and_gradients(
     teacher: Vectors, student: Vectors, weights: tf.Tensor, bias: tf.Tensor, chunk_bytes: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The sum, and its gradients with respect to the student's vectors, float32 [R·B, S, d'].
+    """Returns the sum, and its gradients for the student's vectors, float32 [R·B, S, d'].
 
-    Args:
-      teacher: [R·B, S, d] twice.
-      student: [R·B, S, d'] twice.
-      weights: [B, S], 1 for queries that count.
-      bias: [B, 1, S], added to the logits: 0 for tokens, far below any logit for padding.
-      chunk_bytes: see `divergence_sum`.
+    Both models' vectors are [R·B, S, d] twice. `weights` [B, S] has 1 for queries that count; `bias` [B, 1, S] is added
+    to the logits: 0 for tokens, far below any logit for padding.
     """
     count, length = tf.unstack(tf.shape(student[0])[:2])
     examples = tf.shape(weights)[0]
@@ -82,7 +77,7 @@ def _sum_and_gradients(
         chunk_weights, chunk_bias = tf.gather(weights, rows), tf.gather(bias, rows)
         teacher_log, _ = _log_relations(teacher, start, stop, chunk_bias)
         student_log, (left, right) = _log_relations(student, start, stop, chunk_bias)
-        # Compute both distributions in the same way, so that equal vectors give exactly 0 and a gradient of exactly 0.
+        # Both distributions are computed in one way, so that equal vectors give exactly 0, and exactly 0 as gradient.
         teacher_probs = tf.exp(teacher_log)
         divergences = tf.reduce_sum(teacher_probs * (teacher_log - student_log), -1)
         slopes = (tf.exp(student_log) - teacher_probs) * chunk_weights[:, :, tf.newaxis]
@@ -111,13 +106,13 @@ def _sum_and_gradients(
 
 
 def _log_relations(vectors: Vectors, start: tf.Tensor, stop: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Vectors]:
-    """Logarithms of some relations, float32 [rows, S, S], and the vectors that they compare, float32."""
+    """Logarithms of some relations, float32 [rows, S, S], and the compared vectors, float32."""
     left, right = (tf.cast(vector[start:stop], tf.float32) for vector in vectors)
     return tf.nn.log_softmax(tf.matmul(left * _scale(left), right, transpose_b=True) + bias), (left, right)
 
 
 def _scale(vectors: tf.Tensor) -> float:
-    """1 / √d of eq. 7 and 8."""
+    """1 / √d in eq. 7 and 8."""
     return float(vectors.shape[-1]) ** -0.5
 
 

@@ -46,21 +46,19 @@ def distill(
     bit-identical weights. For a finished run, it returns the result.
 
     Args:
-      student: name of a preset, an architecture or a config.json for new weights; a model in memory or a model
-        directory for its weights; `TeacherLayers` to start from layers of the teacher; or `SupernetSlices` to start
-        from slices of a supernet. Layers of a student in memory with `trainable = False` keep their weights.
+      student: a preset's name, an architecture or a config.json for new weights; a model in memory or a model directory
+        for its weights; `TeacherLayers` to start from teacher layers; or `SupernetSlices` to start from a supernet's
+        slices. Layers with `trainable = False` in a student in memory keep their weights.
       data: a task's examples, plain text (general distillation), or pretraining examples.
-      output: folder of the run: `model/`, `adapters.safetensors`, `stages/NAME/` (weights that earlier stages kept),
+      output: the run's folder: `model/`, `adapters.safetensors`, `stages/NAME/` (weights that earlier stages kept),
         `metrics.jsonl`, `tensorboard/`, `result.json`.
-      teacher: a model in memory, a model directory, or cached targets; None if no stage reads a teacher. A list of
-        models teaches the mean of their predictions; the method must read logits alone.
+      teacher: a model in memory, a model directory, or cached targets; None if no stage reads a teacher. Several models
+        in a list teach their mean predictions; the method must read logits alone.
       method: the method with its options.
-      run: options of the run.
+      run: run options.
       callbacks: as for `finetune`.
-
     Returns:
       The student and its metrics.
-
     Raises:
       UserError: bad input, teacher and student do not match (the message lists all incompatibilities), a teacher cache
         was made from other data, or `output` contains a run with other options. Nothing was written.
@@ -97,7 +95,7 @@ def distill_planned(
 
 
 def with_data_notes(plan: DistillationPlan) -> DistillationPlan:
-    """The plan with warnings about its data, which are logged."""
+    """Adds warnings about the plan's data, which are logged."""
     data = plan.data.given
     if isinstance(data, TaskData):
         warnings = training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages))

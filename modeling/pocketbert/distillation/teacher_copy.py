@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pocketbert.model import Model
 
 
-# Fields that determine the shapes of copied weights. All methods compare vocabularies.
+# Fields that determine copied weights' shapes. All methods compare vocabularies.
 _SHAPES = (
     "hidden_size",
     "embedding_size",
@@ -26,17 +26,16 @@ _COPIED = ("encoder.embeddings.", "encoder.pooler.", *(f"heads.{kind}." for kind
 
 
 def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) -> None:
-    """Copies all weights outside of the layers from teacher to student.
+    """Copies all weights outside the layers from teacher to student.
 
     These are the embedding; the MLM head with its norm, bias and extra embedding; the next-sentence classifier; and the
-    pooler if both models have one. The norm of the embedding is copied if both models have the same kind of norm, as in
-    the authors' TF1 code, which matches names.
+    pooler if both models have one. The embedding norm is copied if both models have the same kind, as in the authors'
+    TF1 code, which matches names.
 
     Args:
       teacher: source of the weights.
       student: receives the weights.
-      any_norm: also copy scale and shift of the embedding norm between different kinds of norms, as in the authors' TF2
-        code.
+      any_norm: also copy the embedding norm's scale and shift between different kinds, as in the authors' TF2 code.
     """
     teacher_weights = teacher.weights_by_path()
     norms = any_norm or teacher.config.norm == student.config.norm
@@ -47,7 +46,7 @@ def copy_embedding_and_heads(teacher: Model, student: Model, *, any_norm: bool) 
 
 
 def copy_problems(spec: DistillationSpec) -> list[str]:
-    """Returns the problems with copying the teacher's embedding and heads, each with a remedy."""
+    """Returns problems with copying the teacher's embedding and heads, each with a remedy."""
     sizes = [(name, getattr(spec.teacher, name), getattr(spec.student, name)) for name in _SHAPES]
     others = [f"{name}={size}, received {received}" for name, size, received in sizes if size != received]
     problems = []

@@ -18,13 +18,13 @@ LOWER_LAYERS = 0.3
 
 
 def layer_of(name: str) -> int | None:
-    """Returns the layer of a weight by its name in a model directory, from 1; None for embedding and heads."""
+    """Returns a weight's layer by its name in a model directory, from 1; None for embedding and heads."""
     match = re.search(r"\.encoder\.layer\.(\d+)\.", name)
     return int(match[1]) + 1 if match else None
 
 
 def background(step: tf.Tensor | int, steps: int) -> tf.Tensor:
-    """Computes the schedule of a phase: warm-up over the first tenth, then slow decay to 0.9.
+    """Computes a phase's schedule: warm-up over the first tenth, then slow decay to 0.9.
 
     b(t) = min(10·t/T, 0.9 + 0.1·√(1 − t/T)); b = 1 for T = 1.
 
@@ -32,8 +32,7 @@ def background(step: tf.Tensor | int, steps: int) -> tf.Tensor:
 
     Args:
       step: t, counted from 0 in the phase; any shape.
-      steps: T, number of steps in the phase.
-
+      steps: T, steps in the phase.
     Returns:
       float32 with the shape of `step`.
     """
@@ -47,7 +46,7 @@ def background(step: tf.Tensor | int, steps: int) -> tf.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferRates:
-    """Learning-rate multipliers for one phase of knowledge transfer; a `Stage.learning_rate_multiplier`.
+    """Learning-rate multipliers for one knowledge transfer phase; a `Stage.learning_rate_multiplier`.
 
     The multipliers at step t of T, with b from `background`:
 
@@ -55,14 +54,14 @@ class TransferRates:
     - layers below: 0 if frozen, as in the paper, otherwise 0.3·b(t);
     - layers above, embedding and heads: 0.
 
-    The factors and b come from the authors' code. Departure: the authors' optimizer zeroes its moments when b is 0, in
-    the first step of each phase, so its moments start with the gradient of the second step. Here each stage has a new
-    optimizer, and the gradient of the first step enters the moments although no weight changes.
+    The factors and b come from the authors' code. Departure: when b is 0, in each phase's first step, the authors'
+    optimizer zeroes its moments, so they start with the second step's gradient. Here each stage has a new optimizer,
+    and the first gradient enters the moments although no weight changes.
 
     Attributes:
       first: lowest current layer, counted from 1.
       last: highest current layer.
-      steps: T, number of steps in the phase.
+      steps: T, steps in the phase.
       lower: whether the layers below continue to learn.
     """
 
@@ -72,7 +71,7 @@ class TransferRates:
     lower: bool
 
     def peak(self, layer: int | None) -> float:
-        """Returns the multiplier of a layer for b = 1; None stands for embedding and heads."""
+        """Returns a layer's multiplier for b = 1; None stands for embedding and heads."""
         if layer is None or layer > self.last:
             return 0.0
         if layer >= self.first:
@@ -84,6 +83,6 @@ class TransferRates:
         return self.peak(layer_of(name)) > 0
 
     def __call__(self, name: str, step: tf.Tensor) -> tf.Tensor | float:
-        """Returns the multiplier of a weight at a step of the phase; the Python number 0 for frozen weights."""
+        """Returns a weight's multiplier at a step in the phase; the Python number 0 for frozen weights."""
         peak = self.peak(layer_of(name))
         return peak * background(step, self.steps) if peak else 0.0

@@ -1,4 +1,4 @@
-"""Distillation of embedding, attention and hidden states over mapped layers (TinyBERT, EfficientBERT).
+"""Distils embedding, attention and hidden states over mapped layers (TinyBERT, EfficientBERT).
 
 The terms are `embedding`, `attention` and `hidden`, each a sum over the student's layers. TensorFlow is imported inside
 functions only.
@@ -24,7 +24,7 @@ _SHARED = "shared_projection"
 
 
 def mapping_problems(spec: DistillationSpec, mapping: str) -> list[str]:
-    """Returns the problem with a layer map for the layers of teacher and student."""
+    """Returns the problem with a layer map for the teacher's and the student's layers."""
     try:
         layer_maps.named(mapping, spec.student.num_layers, spec.teacher.num_layers)
     except UserError as error:
@@ -33,7 +33,7 @@ def mapping_problems(spec: DistillationSpec, mapping: str) -> list[str]:
 
 
 def layer_features(spec: DistillationSpec, mapping: str, terms: Collection[str]) -> dict[str, Any]:
-    """Returns fields of a stage: weights of 1, and the features of teacher and student that the terms read.
+    """Returns fields for a stage: weights of 1, and the teacher and student features in the terms.
 
     Raises:
       UserError: the layer map does not fit.
@@ -69,9 +69,8 @@ def projections(spec: DistillationSpec, terms: Collection[str], *, shared: bool)
 def all_targets(stage: Stage, teacher: Features) -> Targets:
     """Returns the teacher's features by name and layer, and its logits if the stage reads them.
 
-    Examples of names and shapes are `hidden_states_3` [B, S, H] and `attention_logits_3` [B, N, S, S]. Logits are
-    `logits` [B, C] or [B]; for spans `start_logits` and `end_logits` [B, S]; for tags
-    `token_logits` [B, S, C].
+    Examples: `hidden_states_3` [B, S, H], `attention_logits_3` [B, N, S, S]. Logits are `logits` [B, C] or [B]; for
+    spans `start_logits` and `end_logits` [B, S]; for tags `token_logits` [B, S, C].
     """
     targets = layer_maps.layer_targets(stage, teacher, ("hidden_states", "attention_logits"))
     if "logits" in stage.teacher_features:
@@ -82,9 +81,9 @@ def all_targets(stage: Stage, teacher: Features) -> Targets:
 def all_losses(
     stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
 ) -> Mapping[str, tf.Tensor]:
-    """Returns the terms in the stage's weights: those of `TERMS`, each a sum over layers, `prediction` and `labels`.
+    """Returns the terms in the stage's weights: those in `TERMS`, each a sum over layers, `prediction` and `labels`.
 
-    The options of the stage have `temperature` and `mean_over_classes`.
+    The stage's options have `temperature` and `mean_over_classes`.
     """
     from pocketbert.distillation.losses import tinybert_attention, tinybert_hidden
 

@@ -1,4 +1,4 @@
-"""Attention maps of one model or two, and shares of [SEP], in a folder with a page."""
+"""Attention maps for one model or two, and [SEP] shares, in a folder with a page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARES_FILE, SHARES_PLOT_FILE = "separators.json", "separators.png"
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionPlots:
-    """What `plot_attention` wrote.
+    """Results of `plot_attention`.
 
     Attributes:
       maps: maps by model (`model`, or `teacher` and `student`); empty without a text.
@@ -50,7 +50,7 @@ def plot_attention(
     batch_size: int = 32,
     overwrite: bool = False,
 ) -> AttentionPlots:
-    """Draws attention maps for a text, and the share of [SEP] among the most attended tokens of many texts.
+    """Draws attention maps for a text, and the share of [SEP] among the most attended tokens in many texts.
 
     The output folder gets `report.html`; for a text `attention.png`; for examples `separators.png` and
     `separators.json`.
@@ -59,17 +59,16 @@ def plot_attention(
       model: model directory, or a name that `from_pretrained` knows.
       output: folder to create.
       text: text to draw.
-      text_pair: second text of a pair to draw.
+      text_pair: second text to draw, for a pair.
       examples: texts or pairs for the shares; see `separator_shares`.
       student: second model directory, drawn next to the first one (MobileBERT, figure 3). Depth, heads and tokenizer
         may differ.
-      layers: layers of the model to draw; see `paired_layers` for two models.
-      student_layers: layers of the student to draw.
-      max_tokens: maximum number of tokens of the drawn text.
-      max_length: maximum sequence length of the examples.
+      layers: the model's layers to draw; see `paired_layers` for two models.
+      student_layers: the student's layers to draw.
+      max_tokens: the drawn text's maximum number of tokens.
+      max_length: the examples' maximum sequence length.
       batch_size: examples per step.
       overwrite: replace a folder with attention plots.
-
     Raises:
       UserError: an argument is invalid, a model cannot be read, or the folder exists. Nothing is written.
     """
@@ -79,7 +78,7 @@ def plot_attention(
     places = {"model": model} if student is None else {"teacher": model, "student": student}
     models = {name: from_pretrained(path) for name, path in places.items()}
     for each in models.values():
-        # Before minutes of work on the other one.
+        # Before minutes with the other one.
         checked_tokenizer(each, max_length if examples else 0, "max_length")
     chosen: dict[str, Sequence[int]] = {"model": layers}
     if student is not None:

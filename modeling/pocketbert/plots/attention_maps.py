@@ -1,4 +1,4 @@
-"""Attention maps: the attention probabilities of a model for one text, by layer and head."""
+"""Attention maps: a model's attention probabilities for one text, by layer and head."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ def attention_maps(
     Args:
       model: a model with a tokenizer.
       text: the text.
-      text_pair: the second text of a pair.
+      text_pair: a pair's second text.
       layers: layers, counted from 1; none for all.
       max_tokens: maximum number of tokens, including special tokens; longer texts are truncated, so that the model does
         not read the rest.
-
     Raises:
       UserError: the text has no tokens, the model has no tokenizer or too few positions, it lacks a layer, or its
         attention is not finite.
@@ -76,25 +75,23 @@ def attention_maps(
 
 
 def all_layers(model: Model) -> LayerMap:
-    """All layers of a model."""
+    """Returns all layers, counted from 1."""
     return tuple(range(1, model.config.num_layers + 1))
 
 
 def paired_layers(
     model: Model, student: Model, layers: Sequence[int] = (), student_layers: Sequence[int] = ()
 ) -> tuple[LayerMap, LayerMap]:
-    """Pairs the layers of a model with those of a student.
+    """Pairs a model's layers with a student's.
 
     Args:
       model: the model, usually the teacher.
       student: the other model, of any depth.
-      layers: layers of the model. Without `student_layers`, only layers that the uniform map has.
-      student_layers: layers of the student. Without `layers`, the uniform map gives the model's; without either, all
-        layers of the shallower model are paired.
-
+      layers: the model's layers. Without `student_layers`, only layers in the uniform map.
+      student_layers: the student's layers. Without `layers`, the uniform map gives the model's; without either, all
+        layers in the shallower model are paired.
     Returns:
-      Layers of the model and of the student, pair by pair.
-
+      The model's and the student's layers, pair by pair.
     Raises:
       UserError: a model lacks a layer, the numbers of layers differ, or the map does not have a layer.
     """
@@ -126,7 +123,7 @@ def paired_layers(
 
 
 def checked_tokenizer(model: Model, tokens: int, name: str) -> Tokenizer:
-    """The model's tokenizer.
+    """Returns the model's tokenizer.
 
     Raises:
       UserError: the model has no tokenizer, or too few positions.
@@ -140,7 +137,7 @@ def checked_tokenizer(model: Model, tokens: int, name: str) -> Tokenizer:
 
 
 def shown_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    """Tokens as a reader knows them: byte-level BPE decoded, with XLM-R's sign for a space in front."""
+    """Returns tokens as a reader knows them: byte-level BPE decoded, with XLM-R's sign for a space in front."""
     tokens = tokenizer.vocabulary.tokens()
     texts = [tokens[index] for index in ids]
     if tokenizer.vocabulary.kind == "byte_bpe":

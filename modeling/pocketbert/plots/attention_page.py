@@ -1,4 +1,4 @@
-"""The page of attention maps: the drawn maps, curves of shares, and their table."""
+"""The attention map page: the drawn maps, share curves, and their table."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def page(
       maps: maps by model, with the same number of layers each; empty for none.
       shares: shares by model; empty for none.
       separator: the separator's token.
-      maps_png: image of the maps.
-      shares_png: image of the shares.
+      maps_png: image with the maps.
+      shares_png: image with the shares.
     """
     return render(
         "attention.html",

@@ -1,6 +1,6 @@
-"""Attention maps and curves of shares as PNG images, the same bytes every time.
+"""Draws attention maps and share curves as PNG images, the same bytes every time.
 
-Colours show the square root of a probability, on the same scale from 0 to 1 in all maps: most probabilities are small.
+Colours show a probability's square root, on the same scale from 0 to 1 in all maps: most probabilities are small.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PALETTE = ("#f8fafc", "#5eb5ac", "#0f766e", "#042f2e")
 INK, SOFT = "#111827", "#4b5563"
 # One colour per model; one dash per k.
 CURVES = ("#0f766e", "#b45309")
-# The version of matplotlib stays out.
+# matplotlib's version stays out.
 _METADATA: Any = {"Software": None}
 _MOST_LETTERS = 14
 _POINTS, _DPI = 6.5, 110
-# In inches: a token's row or column, and the least side of a map, which has room for its title.
+# In inches: a token's row or column, and a map's least side, with room for its title.
 _TOKEN, _MAP = 0.115, 1.05
 _MOST_PIXELS = 40e6
 # Fonts for other scripts, where they are installed.
@@ -35,7 +35,7 @@ _FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "W
 
 
 def coloured(probs: np.ndarray) -> np.ndarray:
-    """Colours of probabilities: uint8 [..., 3]; NaN is white."""
+    """Returns colours for probabilities: uint8 [..., 3]; NaN is white."""
     stops = np.array([[int(colour[digit : digit + 2], 16) for digit in (1, 3, 5)] for colour in PALETTE])
     places = np.sqrt(np.nan_to_num(probs, nan=0.0)) * (len(PALETTE) - 1)
     channels = [np.interp(places, range(len(PALETTE)), stops[:, channel]) for channel in range(3)]
@@ -43,27 +43,27 @@ def coloured(probs: np.ndarray) -> np.ndarray:
 
 
 def maps_png(sides: Sequence[tuple[str, AttentionMaps]], title: str) -> bytes:
-    """Draws all maps: one row per layer, or pair of layers, and one column per head.
+    """Draws all maps: one row per layer, or layer pair, and one column per head.
 
     Args:
-      sides: name and maps of each model, with the same number of layers, drawn side by side.
-      title: title of the figure.
+      sides: each model's name and maps, with the same number of layers, drawn side by side.
+      title: figure title.
     """
     return draw_png(lambda figure: _draw_maps(figure, sides, title))
 
 
 def shares_png(shares: Mapping[str, SeparatorShares], separator: str) -> bytes:
-    """Draws the shares of a separator as curves over the layers."""
+    """Draws a separator's shares as curves over the layers."""
     return draw_png(lambda figure: _draw_shares(figure, shares, separator))
 
 
 def curve_label(name: str, k: int, shares: Mapping[str, SeparatorShares]) -> str:
-    """Name of a curve: the k, and the model if there are several."""
+    """Names a curve: the k, and the model if there are several."""
     return f"{name}, top {k}" if len(shares) > 1 else f"top {k}"
 
 
 def draw_png(draw: Callable[[Figure], None]) -> bytes:
-    """Returns the PNG image of a figure that a function draws."""
+    """Returns a figure's PNG image after `draw` has drawn it."""
     # The object-oriented interface has no global state and needs no display.
     import matplotlib
     from matplotlib import font_manager
@@ -139,7 +139,7 @@ def _draw_maps(figure: Figure, sides: Sequence[tuple[str, AttentionMaps]], title
 
 
 def _draw_scale(axes: Any, x: float, y: float) -> None:
-    """Draws the scale of colours, 1.6 inches wide."""
+    """Draws the colour scale, 1.6 inches wide."""
     axes.imshow(coloured(np.linspace(0, 1, 256)[np.newaxis] ** 2), extent=(x, x + 1.6, y + 0.12, y), aspect="auto")
     for value in (0, 0.1, 0.25, 0.5, 1):
         axes.text(x + 1.6 * value**0.5, y + 0.22, f"{value:g}", fontsize=_POINTS, color=SOFT, ha="center", va="center")

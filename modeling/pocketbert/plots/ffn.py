@@ -1,4 +1,4 @@
-"""Nonlinearity of feed-forward networks as surfaces (EfficientBERT, section 4.6 and figure 5)."""
+"""Surfaces that show the nonlinearity of feed-forward networks (EfficientBERT, section 4.6 and figure 5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTH = 2
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardPlots:
-    """What `plot_ffn` wrote.
+    """Results of `plot_ffn`.
 
     Attributes:
       surfaces: model → output, float64 `[points, points]`, see `ffn_surface`.
@@ -38,21 +38,19 @@ class FeedForwardPlots:
 
 
 def ffn_surface(config: EncoderConfig, points: int = 81) -> np.ndarray:
-    """Computes the mean output of the last layer for inputs with two features.
+    """Computes the last layer's mean output for inputs with two features.
 
     The networks have no attention, weights of 1 and biases of 0. Instead of layer normalization, the mean of residual
     and network follows each network.
 
-    Choices for what the paper does not give: "the simple average operation" is this mean. The inner width is scaled to
-    two features, 2·inner/hidden rounded down, and at least 1.
+    Choices for values that the paper does not give: "the simple average operation" is this mean. The inner width is
+    scaled to two features, 2·inner/hidden rounded down, and at least 1.
 
     Args:
       config: the architecture.
-      points: values of each feature, evenly spaced from -15 to 5.
-
+      points: values per feature, evenly spaced from -15 to 5.
     Returns:
       float64 `[points, points]`, first feature before second; infinite or NaN where a value overflows.
-
     Raises:
       UserError: the architecture has bottlenecks.
     """
@@ -88,9 +86,8 @@ def plot_ffn(
     Args:
       models: presets, model directories or config.json files.
       output: folder to create.
-      points: values of each feature.
-      overwrite: replace a folder of feed-forward plots.
-
+      points: values per feature.
+      overwrite: replace a folder with feed-forward plots.
     Raises:
       UserError: an argument is invalid, a model cannot be read or has bottlenecks, or the folder exists. Nothing is
         written.
@@ -112,7 +109,7 @@ def plot_ffn(
 
 
 class _Ones:
-    """A linear map with weights of 1 and without a bias: every output is the sum of the inputs."""
+    """A linear map with weights of 1 and no bias: every output sums the inputs."""
 
     def __init__(self, width: int) -> None:
         self._width = width

@@ -1,9 +1,9 @@
 """How often [SEP] is among the tokens that [CLS] attends to most ("Marginal Utility Diminishes", figures 6 and 14).
 
 Liu et al. 2021, section 4.2.2 and appendix E.2: "the proportion of the data samples in which [SEP] is among the top1
-and top3 attended tokens", for each layer of a fine-tuned BERT. Section 4.2.1, equation 6 ranks the tokens: the score of
-a token is the attention probability that the first token ([CLS]) gives to it, averaged over the heads. So an example
-counts in a layer if at least one of its k tokens with the highest scores is a separator.
+and top3 attended tokens", for each layer in a fine-tuned BERT. Section 4.2.1, equation 6 ranks the tokens: a token's
+score is its attention probability from the first token ([CLS]), averaged over the heads. So an example counts in a
+layer if at least one of its k tokens with the highest scores is a separator.
 
 The paper does not say more. Here [CLS] itself takes part in the ranking, as equation 6 scores all tokens; padding does
 not; in a pair, every [SEP] is a separator; ties go to the lower position; an example with at most k tokens counts.
@@ -32,7 +32,7 @@ TOP = (1, 3)
 
 @dataclass(frozen=True, kw_only=True)
 class SeparatorShares:
-    """Numbers of texts whose most attended tokens include a separator.
+    """Counts texts with a separator among their most attended tokens.
 
     Attributes:
       texts: number of texts.
@@ -43,7 +43,7 @@ class SeparatorShares:
     counts: Mapping[int, tuple[int, ...]]
 
     def shares(self, k: int) -> tuple[float, ...]:
-        """Fraction of the texts with a separator among the k most attended tokens, for each layer."""
+        """Returns the fraction of texts with a separator among the k most attended tokens, for each layer."""
         return tuple(count / self.texts for count in self.counts[k])
 
 
@@ -57,17 +57,16 @@ def separator_shares(
     top: Sequence[int] = TOP,
     show_progress: bool = True,
 ) -> SeparatorShares:
-    """Counts the texts whose k most attended tokens include a separator, for each layer and k.
+    """Counts texts with a separator among their k most attended tokens, for each layer and k.
 
     Args:
       model: a model with a tokenizer; runs without dropout.
       texts: at least one text.
-      pairs: the same number of second texts.
+      pairs: as many second texts.
       max_length: maximum sequence length; longer texts are truncated.
       batch_size: texts per step; it does not change the counts.
       top: the numbers k.
       show_progress: whether to show a progress bar on stderr.
-
     Raises:
       UserError: there are no texts, the model has no tokenizer or too few positions, or its attention is not finite.
     """
@@ -84,7 +83,7 @@ def separator_shares(
         hits_found, finite = [], []
         for probs in model.features(inputs, ["attention_probs"], training=False)["attention_probs"]:
             finite.append(tf.reduce_all(tf.math.is_finite(probs[:, :, 0])))
-            # Texts with fewer than k tokens repeat position 0, the first token, which is no separator.
+            # Texts with fewer than k tokens repeat position 0; the first token is no separator.
             best = [attended_positions(probs, real, k) for k in top]
             hits = [tf.reduce_any(tf.gather(separator, keys, batch_dims=1), axis=1) for keys in best]
             hits_found.append([tf.reduce_sum(tf.cast(hit, tf.int64)) for hit in hits])

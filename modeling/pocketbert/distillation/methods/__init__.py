@@ -1,11 +1,11 @@
-"""Distillation methods: one file per method, discovered automatically, and those of other packages.
+"""Distillation methods: one file per method, discovered automatically, and other packages' methods.
 
-Another package adds a method with an entry point of the group `pocketbert.methods`, in its `pyproject.toml`:
+Another package adds a method with an entry point in the group `pocketbert.methods`, in its `pyproject.toml`:
 
     [project.entry-points."pocketbert.methods"]
     my-method = "my_package.my_method:MyMethod"
 
-Import TensorFlow inside functions only, because `--help` reads the options of every method.
+Import TensorFlow inside functions only, because `--help` reads every method's options.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ _RESERVED = ("finetune", "predictions", "text")
 
 
 def names() -> tuple[str, ...]:
-    """Returns the sorted names of the methods."""
+    """Returns all method names, sorted."""
     return tuple(sorted({*_methods(), *names_of_packages()}))
 
 
 def names_of_packages() -> tuple[str, ...]:
-    """Returns the sorted names of the methods of other packages; imports none of them."""
+    """Returns other packages' method names, sorted; imports none of them."""
     return tuple(sorted({entry.name for entry in _entry_points()}))
 
 
 def get_method(name: str) -> type[Method]:
-    """Returns the class of a method, a dataclass with the options as fields.
+    """Returns a method's class, a dataclass with the options as fields.
 
     Raises:
-      UserError: the method does not exist, and the message lists all methods; or that of another package cannot be
-        used.
+      UserError: the method does not exist (the message lists all methods), or another package's cannot be used.
     """
     if name in names_of_packages():
         return _method_of_package(name)
@@ -50,7 +49,7 @@ def get_method(name: str) -> type[Method]:
 
 
 def classes() -> dict[str, type[Method]]:
-    """Returns class name → method of this package; each class is public as `pocketbert.NAME`."""
+    """Returns this package's methods by class name; each class is public as `pocketbert.NAME`."""
     return {method.__name__: method for method in _methods().values()}
 
 
@@ -70,7 +69,7 @@ def _methods() -> dict[str, type[Method]]:
 
 @functools.cache
 def _entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
-    """Those with names of their own; logs the others."""
+    """Returns entry points with unique names; logs the others."""
     entries = []
     # A package that is found twice on the path counts once.
     for entry in dict.fromkeys(importlib.metadata.entry_points(group=ENTRY_POINTS)):

@@ -1,4 +1,4 @@
-"""EfficientBERT: distillation of embedding, attention, hidden states and predictions in one stage."""
+"""EfficientBERT: distils embedding, attention, hidden states and predictions in one stage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EfficientBERT(Method):
-    """Distillation of EfficientBERT (Dong et al. 2021, https://arxiv.org/abs/2109.07222).
+    """EfficientBERT distillation (Dong et al. 2021, https://arxiv.org/abs/2109.07222).
 
     The loss is eq. 4. Its terms are summed over the student's layers m = 1…M, which learn from teacher layers n:
 
@@ -51,23 +51,22 @@ class EfficientBERT(Method):
     - `hidden`: eq. 2 for all layers, with one W_h.
     - `embedding`: eq. 2 for the embedding output, with W_e.
     - `prediction`: eq. 3, weighted with γ.
-    - `labels`: squared difference from the scores of a regression, weighted with γ; replaces `prediction` in the
-      authors' code.
+    - `labels`: squared difference from regression scores, weighted with γ; replaces `prediction` in the authors' code.
 
-    Without a task, the stage `pretraining` distills on plain text with γ = 0. With a task, the stage `finetuning`
-    distills all terms at once. Any student is possible; its feed-forward networks need no expressions.
+    Without a task, the stage `pretraining` distils on plain text with γ = 0. With a task, the stage `finetuning`
+    distils all terms at once. Any student is possible; its feed-forward networks need no expressions.
 
     Choices for values that the paper does not give:
 
-    - Eq. 1 does not say which attention matrices. The authors' code takes them before the softmax, as TinyBERT.
+    - Eq. 1 does not name the attention matrices. The authors' code takes them before the softmax, as TinyBERT.
     - The layer map is TinyBERT's `uniform`, as in the authors' code: every second layer for 12 → 6 layers.
     - The text is not masked, as in the authors' code. It has BERT's two segments, because text pairs need them.
     - Regression has no logits for eq. 3. The student learns the teacher's scores, as in `tinybert`. The authors' code
       learns the labels (`regression_target`).
-    - Spans: `prediction` is the mean of eq. 3 over start and end positions. Padding is not a position. The authors'
-      code also excludes [CLS], adds start and end, and divides by the number of positions.
+    - Spans: `prediction` averages eq. 3 over start and end positions. Padding is not a position. The authors' code also
+      excludes [CLS], adds start and end, and divides by the number of positions.
     - Gradients are clipped to a global norm of 1, as in the authors' code. Weight decay is decoupled, and Adam corrects
-      the bias of its moments, as there. Adam's epsilon is BERT's 1e-6; the authors' code has PyTorch's 1e-8.
+      its moments' bias, as there. Adam's epsilon is BERT's 1e-6; the authors' code has PyTorch's 1e-8.
 
     Departures: the projections W_h and W_e have a bias, as in the authors' code. They exist even for equal widths, as
     in eq. 2 and the code. Padding never counts; the code includes it in its means. The dev set is scored after each
@@ -79,7 +78,7 @@ class EfficientBERT(Method):
       shared_projection: use one projection for the embedding and all layers, instead of W_e and W_h; paper: no,
         authors' code: yes.
       prediction_weight: γ in fine-tuning; in pretraining it is 0.
-      temperature: temperature t of the prediction loss.
+      temperature: temperature t in the prediction loss.
       mean_over_classes: whether to divide the prediction loss by the number of classes; paper: no, authors' code: yes.
       regression_target: target for regression: `teacher` (paper) or `labels` (authors' code).
       masked_text: mask the text in pretraining as in BERT's pretraining.
@@ -97,7 +96,7 @@ class EfficientBERT(Method):
     """
 
     name: ClassVar[str] = "efficientbert"
-    # In the authors' code, the projection belongs to the student's weights, also in a supernet.
+    # In the authors' code, the projection is one of the student's weights, also in a supernet.
     keeps_adapters: ClassVar[bool] = True
     reference: ClassVar[str] = "Dong et al. 2021, EfficientBERT, eq. 1-4, https://arxiv.org/abs/2109.07222"
     GROUP: ClassVar = "Method"
@@ -189,12 +188,12 @@ class EfficientBERT(Method):
     def adapters(self, spec: DistillationSpec) -> Adapters:
         """Returns W_h (`hidden_projection`) and W_e (`embedding_projection`), or `shared_projection`.
 
-        Each adapter projects the student's width to the teacher's.
+        Each projects the student's width to the teacher's.
         """
         return projections(spec, TERMS, shared=self.resolved(spec).shared_projection is True)
 
     def validate(self, spec: DistillationSpec) -> list[str]:
-        """Checks heads, layers, the kind of task and the options for text."""
+        """Checks heads, layers, the task's kind and the text options."""
         problems = [*head_count_problems(spec), *mapping_problems(spec, self.mapping)]
         problems += segment_problems(spec, self.text_segments)
         if spec.task is not None and spec.task.kind not in KINDS:

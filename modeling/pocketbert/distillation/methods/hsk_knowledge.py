@@ -1,4 +1,4 @@
-"""The amount of hidden-state knowledge that HSK distils: layers, tokens and widths. Plain arithmetic, no TensorFlow."""
+"""The hidden-state knowledge that HSK distils: layers, tokens and widths. Plain arithmetic, no TensorFlow."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _ALL = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """Amounts of the three dimensions (section 5.1).
+    """Amounts in the three dimensions (section 5.1).
 
     Attributes:
-      layers: N_D, number of pairs of layers; None for all, L' + 1.
+      layers: N_D, number of layer pairs; None for all, L' + 1.
       tokens: N_L, number of tokens per example; None for all.
       width: N_W/d, share of the teacher's width, in (0, 1].
     """
@@ -87,7 +87,7 @@ class Knowledge:
         return f"{self.layers or _ALL},{self.tokens or _ALL},{float(self.width):g}"
 
     def kept(self, width: int) -> int:
-        """N_W = round(ratio·d), the number of activations kept of `width`."""
+        """N_W = round(ratio·d), the number of activations kept from `width`."""
         return round(self.width * width)
 
     def units(self, pairs: int, tokens: int, width: int) -> float:
@@ -111,10 +111,10 @@ def layer_map(student_layers: int, top_layer: int) -> tuple[int, ...]:
 
 
 def static_mask(strategy: WidthStrategy, count: int, width: int, seed: int) -> tuple[int, ...]:
-    """Returns the sorted indices, from 0, of the activations that a static mask keeps (section 4.3.1).
+    """Returns sorted indices, from 0, for a static mask's kept activations (section 4.3.1).
 
-    `uniform` is eq. 7, whose indices round(i·d/N_W), i = 1…N_W, count from 1; halves to even. `rand` orders the
-    indices by a digest, so that the mask of a seed never changes.
+    `uniform` is eq. 7 with indices round(i·d/N_W), i = 1…N_W, counted from 1; halves to even. `rand` orders the indices
+    by a digest, so a seed's mask never changes.
     """
     if strategy == "uniform":
         return tuple(round(Fraction(index * width, count)) - 1 for index in range(1, count + 1))
