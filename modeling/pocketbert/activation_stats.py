@@ -1,4 +1,4 @@
-"""Range of a model's activations, and warnings about float16.
+"""A model's activation range, and warnings about float16.
 
 Unlike LayerNorm, MobileBERT's NoNorm does not bound activations, which can grow from layer to layer and with training.
 The largest float16 is 65,504; larger values become infinite and then NaN. float32 and bfloat16 reach 3e38.
@@ -24,10 +24,10 @@ FLOAT16_MARGIN = 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationRange:
-    """Largest absolute values per layer, over all positions of some batches; infinite for NaN and infinity.
+    """Largest absolute values per layer, over all positions in some batches; infinite for NaN and infinity.
 
     Attributes:
-      hidden_states: feature maps: the output of the embedding, then one value per layer.
+      hidden_states: feature maps: the embedding output, then one value per layer.
       attention_logits: scaled dot products before the mask, one value per layer.
     """
 
@@ -35,7 +35,7 @@ class ActivationRange:
     attention_logits: tuple[float, ...]
 
     def named(self) -> dict[str, float]:
-        """Description → maximum, in the order of computation."""
+        """Returns description → maximum, in computation order."""
         names = {"the embedding's output": self.hidden_states[0]}
         for layer, (logits, hidden) in enumerate(
             zip(self.attention_logits, self.hidden_states[1:], strict=True), start=1
@@ -45,11 +45,11 @@ class ActivationRange:
         return names
 
     def largest(self) -> dict[str, float]:
-        """Maximum over layers by feature, for charts of a training run."""
+        """Returns the maximum over layers by feature, for a training run's charts."""
         return {"hidden_states": max(self.hidden_states), "attention_logits": max(self.attention_logits)}
 
     def describe(self) -> str:
-        """One line with the overall maximum, its place, and the first float16 warning."""
+        """Returns one line with the overall maximum, its place, and the first float16 warning."""
         where, value = max(self.named().items(), key=lambda item: item[1])
         text = f"activations reach {value:,.4g} in {where}"
         if warnings := self.float16_warnings():
@@ -62,7 +62,7 @@ class ActivationRange:
         return float16_warnings(self.named())
 
     def to_json(self) -> dict[str, Any]:
-        """Both lists, with null for values that are not finite, and the limits and warnings for float16."""
+        """Returns both lists, with null for values that are not finite, and the limits and warnings for float16."""
         return {
             "hidden_states": [_finite(value) for value in self.hidden_states],
             "attention_logits": [_finite(value) for value in self.attention_logits],
@@ -75,10 +75,10 @@ class ActivationRange:
 
 
 def float16_warnings(maxima: Mapping[str, float]) -> list[str]:
-    """One warning for each maximum above the float16 range, or within a factor of `FLOAT16_MARGIN` of its end.
+    """Warns about each maximum above the float16 range, or within a factor of `FLOAT16_MARGIN` below its end.
 
     Args:
-      maxima: description of a tensor → its largest absolute value.
+      maxima: tensor description → its largest absolute value.
     """
     warnings = []
     for name, value in maxima.items():
@@ -121,13 +121,13 @@ class ActivationWatch:
         self._largest = largest
 
     def report(self) -> dict[str, Any]:
-        """`ActivationRange.to_json` of the current weights; logs the largest activation and float16 warnings."""
+        """Returns `ActivationRange.to_json` for the current weights; logs the maximum and float16 warnings."""
         maxima = self.maxima()
         log_info(maxima.describe())
         return maxima.to_json()
 
     def maxima(self) -> ActivationRange:
-        """Activation range with the current weights.
+        """Measures the activation range with the current weights.
 
         Padding counts, since the mask does not stop an attention logit from overflowing there.
         """
@@ -139,7 +139,7 @@ class ActivationWatch:
 
 
 def activation_range(model: Model, batches: Iterable[Mapping[str, Any]]) -> ActivationRange:
-    """Activation range of a model; see `ActivationWatch`."""
+    """Measures a model's activation range; see `ActivationWatch`."""
     return ActivationWatch(model, batches).maxima()
 
 

@@ -1,4 +1,4 @@
-"""Configuration of decisions by probability: thresholds of labels, and rejected answers. Without TensorFlow."""
+"""Configuration for decisions by probability: label thresholds, and rejected answers. Without TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class DecisionConfig:
     """How probabilities become answers; a run chooses one of the two on its dev split.
 
     Attributes:
-      thresholds: for several labels: one for each label, which is given if its probability is at least that; without
-        them 0.5. For two classes: one for each class, which sum to 1; the class whose probability exceeds its threshold
-        is the answer.
+      thresholds: for several labels: one for each label, which is given if its probability reaches it; without them
+        0.5. For two classes: one for each class, which sum to 1; the class with a probability above its threshold is
+        the answer.
       reject_below: for one of several classes: the answer is None if the highest probability is below this.
     """
 
@@ -42,12 +42,12 @@ class DecisionConfig:
         raise_if_any(problems, "DecisionConfig")
 
     def problems(self, kind: str, form: str, labels: tuple[str, ...], of_texts: bool) -> list[str]:
-        """Reasons why a task cannot decide so.
+        """Returns why a task cannot decide so.
 
         Args:
-          kind: kind of the task, for messages.
+          kind: the task's kind, for messages.
           form: `TaskRules.label_form`.
-          labels: labels of the task.
+          labels: the task's labels.
           of_texts: whether there is one answer for a text.
         """
         if not of_texts or form == "regression":
@@ -65,14 +65,14 @@ class DecisionConfig:
         return problems
 
     def in_order(self, positions: list[int]) -> DecisionConfig:
-        """The same for labels in another order: `positions` has the old place of each label."""
+        """Reorders the labels: `positions` has each label's old place."""
         if self.thresholds is None:
             return self
         return DecisionConfig(thresholds=tuple(self.thresholds[position] for position in positions))
 
 
 def decision_config(given: DecisionConfig | Mapping[str, Any] | None) -> DecisionConfig | None:
-    """A configuration from its fields, for example from JSON.
+    """Returns a configuration from its fields, for example from JSON.
 
     Raises:
       UserError: a field is unknown or has a wrong value.

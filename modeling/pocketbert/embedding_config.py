@@ -1,4 +1,4 @@
-"""Configuration of sentence embeddings, without TensorFlow."""
+"""Sentence embedding configuration, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DenseActivation = Literal["tanh", "relu", "identity"]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingConfig:
-    """How a sentence embedding is made of the last feature map; terms and defaults of sentence-transformers.
+    """How the last feature map becomes a sentence embedding; terms and defaults from sentence-transformers.
 
     Attributes:
       pooling: `mean` or maximum (`max`) over the tokens, or the first token (`cls`).
@@ -22,11 +22,11 @@ class EmbeddingConfig:
       dimensions: outputs of a dense layer after pooling; None for no dense layer.
       dense_bias: whether the dense layer has a bias.
       dense_activation: activation after the dense layer.
-      dense_residual: add the input of the dense layer to its output, after a second linear map, without a bias, if the
+      dense_residual: add the dense layer's input to its output, after a second linear map, without a bias, if the
         widths differ.
       max_length: maximum sequence length in tokens; None for the encoder's positions.
-      prompts: (name, text) of prompts that can precede a text, such as `("query", "query: ")`.
-      default_prompt: name of the prompt for all texts that select none; None for no prompt.
+      prompts: (name, text) for prompts that can precede a text, such as `("query", "query: ")`.
+      default_prompt: prompt name for all texts that select none; None for no prompt.
     """
 
     pooling: Pooling = "mean"
@@ -67,7 +67,7 @@ class EmbeddingConfig:
 
     @property
     def prompt(self) -> str:
-        """Text of the default prompt; empty for none."""
+        """The default prompt's text; empty for none."""
         return dict(self.prompts).get(self.default_prompt or "", "")
 
 
@@ -76,7 +76,7 @@ def _is_prompt(prompt: object) -> bool:
 
 
 def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> EmbeddingConfig:
-    """A configuration from its fields, for example from JSON; the defaults for None.
+    """Returns a configuration from its fields, for example from JSON; the defaults for None.
 
     Raises:
       UserError: a field is unknown or has a wrong value.
@@ -89,7 +89,7 @@ def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> Embed
 
 
 def dense_shapes(encoder: Any, task: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of the head's weights by path, for `TaskRules.head`; empty without a dense layer."""
+    """Returns the shapes of the head's weights by path, for `TaskRules.head`; empty without a dense layer."""
     config = task.embedding
     if config.dimensions is None:
         return {}

@@ -1,4 +1,4 @@
-"""The encoder of all model families."""
+"""The encoder for all model families."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.recomputation import recomputed
 
-# Names (all layers), or name → layers, counted from 1; layer 0 is the output of the embedding.
+# Names (all layers), or name → layers, counted from 1; layer 0 is the embedding output.
 FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]
 Inputs = Mapping[str, tf.Tensor]
 
@@ -30,7 +30,7 @@ ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Encoder(tf_keras.Model):
-    """An encoder of any family; the configuration selects BERT, RoBERTa, XLM-R, IB-BERT or MobileBERT.
+    """An encoder from any family; the configuration selects BERT, RoBERTa, XLM-R, IB-BERT or MobileBERT.
 
     Shapes: B batch, S length, H hidden_size, N heads, A width of all heads.
     Inputs are integers [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token; bool and
@@ -38,10 +38,9 @@ class Encoder(tf_keras.Model):
 
     Args:
       config: architecture.
-      graph: layout of the graph; only export changes it.
-      seed: seed of the initial weights.
+      graph: the graph's layout; only export changes it.
+      seed: seed for the initial weights.
       initialize: draw initial weights; False leaves zeros, to save time before you load weights.
-
     Attributes:
       recomputes: whether training computes each layer again in the backward pass; see `recomputed`.
     """
@@ -99,7 +98,7 @@ class Encoder(tf_keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def at_positions(self, inputs: Inputs, positions: tf.Tensor) -> tf.Tensor:
-        """The last feature map at some positions. Computes the last layer for these only, without dropout.
+        """Returns the last feature map at some positions. Computes the last layer for these only, without dropout.
 
         Args:
           inputs: int32 [B, S] by name.
@@ -121,7 +120,7 @@ class Encoder(tf_keras.Model):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Encoder:
-        """Keras' hook: a new instance from the result of `get_config`."""
+        """Keras' hook: makes a new instance from `get_config`'s result."""
         return cls(EncoderConfig.from_dict(config["config"]), GraphForm(**config["graph"]), config["seed"])
 
     def _check_length(self, ids: tf.Tensor) -> list[tf.Operation]:
@@ -137,7 +136,7 @@ class Encoder(tf_keras.Model):
         return mask_bias(inputs["input_mask"], dtype, self._graph.padding_bias)
 
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs of the encoder, given the last feature map [B, S, H]."""
+        """Computes the encoder's outputs from the last feature map [B, S, H]."""
         outputs = {"sequence_output": sequence_output}
         if self.config.pooler == "first_token":
             outputs["pooled_output"] = sequence_output[:, 0]
@@ -146,7 +145,7 @@ class Encoder(tf_keras.Model):
         return outputs
 
     def embedded(self, inputs: Inputs, training: bool | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """The output of the embedding [B, S, H], and what the layers add to their attention logits [B, 1, 1, S]."""
+        """Returns the embedding output [B, S, H], and the bias for attention logits [B, 1, 1, S]."""
         inputs = complete_inputs(inputs)
         with tf.control_dependencies(self._check_length(inputs["input_word_ids"])):
             x = self.embeddings(inputs, training=training)
@@ -160,13 +159,13 @@ class Encoder(tf_keras.Model):
 
         Args:
           inputs: int32 [B, S] by name.
-          request: names (all layers), or name → layers, counted from 1. Layer 0 of `hidden_states` is the output of the
-            embedding.
+          request: names (all layers), or name → layers, counted from 1. In `hidden_states`, layer 0 is the embedding
+            output.
           training: whether dropout is active.
         Returns:
           Name → one tensor per layer, in the requested order: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
-          products before mask and softmax) and `attention_probs` (before dropout) [B, N, S, S]; `queries`,
-          `keys`, `values` [B, S, A], heads concatenated.
+          products before mask and softmax) and `attention_probs` (before dropout) [B, N, S, S]; `queries`, `keys`,
+          `values` [B, S, A], heads concatenated.
         Raises:
           UserError: an unknown name, a layer that the encoder does not have, or inputs that are too long.
         """
@@ -193,7 +192,7 @@ class ResolvedRequest:
     Attributes:
       layers: name → layers.
       highest: highest requested layer.
-      highest_hidden: highest layer with a feature map that is requested, or needed by a higher layer.
+      highest_hidden: highest layer with a requested feature map, or one needed by a higher layer.
     """
 
     layers: dict[str, tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""Exceptions that are not bugs: invalid input, and training that diverged."""
+"""Exceptions other than bugs: invalid input, and training that diverged."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class TrainingFailed(RuntimeError):
 
 
 def printable(text: str) -> str:
-    r"""Replaces control characters, which a terminal would obey, by their escapes in JSON, such as `\u001b`.
+    r"""Replaces control characters, which a terminal would obey, by their JSON escapes, such as `\u001b`.
 
     Args:
-      text: any text; tabs and ends of lines stay.
+      text: any text; tabs and line ends stay.
     """
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -48,7 +48,7 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
 
     Args:
       problems: one sentence each: rule, received value, remedy.
-      subject: start of the message, for example the path of a file.
+      subject: start of the message, for example a file's path.
     """
     reasons = list(problems)
     if reasons:
@@ -56,7 +56,7 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's message, at most 200 characters of it; its type if it has none."""
+    """Returns the first line of a library's message, at most 200 characters; its type if it has none."""
     lines = str(error).split("\n")
     return next((line.strip()[:200] for line in lines if line.strip()), type(error).__name__)
 

@@ -1,7 +1,7 @@
-"""Atomic writing of files: readers never see a partial file, and no existing file is lost.
+"""Writes files atomically: readers never see a partial file, and no existing file is lost.
 
-An unfinished output is `.NAME.partial` in the same folder. The process that writes it holds a lock, which the kernel
-releases when the process ends in any way. The next process overwrites the rest of a killed one.
+An unfinished output is `.NAME.partial` in the same folder. The writing process holds a lock; the kernel releases it
+when the process ends in any way. The next process overwrites a killed one's remains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ held_folders: dict[Path, tuple[int, int]] = {}
 
 
 def digest_files(digests: Mapping[str, str]) -> str:
-    """SHA-256 of a set of files.
+    """Returns a SHA-256 over a set of files.
 
     Args:
       digests: file name → SHA-256 of its content.
@@ -42,7 +42,7 @@ def digest_files(digests: Mapping[str, str]) -> str:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Hexadecimal SHA-256 of a file's bytes.
+    """Returns a file's SHA-256 in hexadecimal digits.
 
     Raises:
       UserError: there is no such file, or it cannot be read.
@@ -57,7 +57,7 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
-    """Size, modification time and change time of a file. A different stamp means that the file may have changed.
+    """Returns a file's size, modification time and change time. With another stamp, the file may have changed.
 
     Raises:
       UserError: there is no such file.
@@ -84,7 +84,7 @@ def named_after(path: Path, suffix: str, *, hidden: bool = True) -> Path:
 
 @contextlib.contextmanager
 def made_parents(path: Path) -> Iterator[None]:
-    """Creates the parent folders of `path`; after an error, removes the new ones that are empty.
+    """Creates the parent folders of `path`; after an error, removes the new ones if empty.
 
     Raises:
       UserError: a parent is a file or cannot be created, or a folder locked by this process has disappeared.
@@ -115,7 +115,6 @@ def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
 
     Returns:
       False if `path` is no longer this file or folder; open it again.
-
     Raises:
       UserError: another process holds the lock.
     """
@@ -131,7 +130,7 @@ def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, output: str | os.PathLike[str]) -> Iterator[None]:
-    """Locks a folder, whose path has no links, for this process; creates it if missing."""
+    """Locks a folder for this process, by a path without links; creates it if missing."""
     while True:
         try:
             os.mkdir(folder)
@@ -165,7 +164,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def new_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """Yields a stream to a temporary file that is renamed to `path` if the block succeeds.
+    """Yields a stream to a temporary file and renames it to `path` if the block succeeds.
 
     Args:
       path: the file to create or replace; parents are created.
@@ -273,7 +272,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def check_different(name: str, paths: Iterable[str | os.PathLike[str]]) -> None:
-    """Raises `UserError` if two of the inputs called `name` are the same file or folder."""
+    """Raises `UserError` if two inputs called `name` are the same file or folder."""
     places: dict[str, str | os.PathLike[str]] = {}
     for path in paths:
         real_path = os.path.realpath(path)

@@ -1,4 +1,4 @@
-"""Rules for the names of labels."""
+"""Rules for label names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def label_problems(labels: tuple[str, ...]) -> list[str]:
-    """Problems of labels, which must be distinct lines of a file."""
+    """Returns problems with labels, which must be distinct lines in a file."""
     # Line breaks, control characters and lone surrogates.
     marks = ("Cc", "Cs", "Zl", "Zp")
     broken = [
@@ -32,19 +32,19 @@ def label_problems(labels: tuple[str, ...]) -> list[str]:
 
 
 def label_positions(labels: Sequence[str], others: Sequence[str]) -> list[int] | None:
-    """Position among `others` of each label, compared without case and white space; None if the names differ."""
+    """Returns each label's position among `others`, without case and white space; None if the names differ."""
     plain = [_plain(label) for label in others]
     expected = [_plain(label) for label in labels]
     return [plain.index(label) for label in expected] if sorted(plain) == sorted(expected) else None
 
 
 def are_placeholders(labels: Sequence[str]) -> bool:
-    """Whether all labels have the default names of transformers, such as `LABEL_0`, which say nothing."""
+    """Whether all labels have transformers' default names, such as `LABEL_0`."""
     return bool(labels) and all(re.fullmatch(r"LABEL_\d+", label) for label in labels)
 
 
 def _plain(label: str) -> str:
-    """A label without differences in case or white space."""
+    """Removes differences in case or white space."""
     return " ".join(label.split()).casefold()
 
 

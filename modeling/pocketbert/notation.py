@@ -1,9 +1,9 @@
 """How messages name arguments: as Python code has them or, while a command runs, as its flags.
 
-Messages of the library never contain a flag. They name arguments with `argument("overwrite", True)`: a Python caller
-reads `overwrite=True`, the user of a command `--overwrite`. The command line selects its notation with `use_notation`
-before it calls the library (`pocketbert.commands.flag_notation`). The notation applies when a message is made, so you
-can join, log and store messages like any text. For the same reason, make messages in functions, not in constants.
+Library messages never contain a flag. They name arguments with `argument("overwrite", True)`: a Python caller reads
+`overwrite=True`, a command's user `--overwrite`. The command line selects its notation with `use_notation` before it
+calls the library (`pocketbert.commands.flag_notation`). The notation applies when a message is made, so you can join,
+log and store messages like any text. For the same reason, make messages in functions, not in constants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NO_VALUE = object()
 
 
 class Notation:
-    """Python's notation. Subclasses can be pickled, because worker processes get the notation of their parent."""
+    """Python's notation. Subclasses can be pickled, because worker processes get their parent's notation."""
 
     def argument(self, name: str, value: Any, of: str, python: str) -> str:
         """See `argument`; without a value, `value` does not pass `has_value`."""
@@ -27,7 +27,7 @@ class Notation:
         return python
 
     def value_text(self, value: Any) -> str:
-        """The text of a value; empty without one."""
+        """Returns the value as text; empty without one."""
         if value is ...:
             return "…"
         return repr(value) if has_value(value) else ""
@@ -45,11 +45,11 @@ def argument(name: str, value: Any = _NO_VALUE, *, of: str = "", python: str = "
     """Names an argument in a message.
 
     Args:
-      name: the argument of a public function, or the field of an options dataclass. If Python has none, the option of
-        the command, with `python`.
+      name: a public function's argument, or an options dataclass' field. If Python has none, the command's option, with
+        `python`.
       value: its value; `...` for any value.
-      of: the command with the option, if it is not the one that runs, for example export.
-      python: what Python code has instead of an argument of this name.
+      of: the command with the option, if it is not the running one, for example export.
+      python: Python's alternative to an argument with this name.
     Returns:
       For example `dev=`, `kind='regression'` or `--dev-file`, `--kind=regression`.
     """
@@ -57,21 +57,17 @@ def argument(name: str, value: Any = _NO_VALUE, *, of: str = "", python: str = "
 
 
 def command(name: str, *, python: str, **arguments: Any) -> str:
-    """Names a command with options in a message.
-
-    Returns:
-      For example `pb.export('model')` or `pocketbert export --model=model`.
-    """
+    """Names a command with options in a message: `pb.export('model')` or `pocketbert export --model=model`."""
     return _notation.command(name, arguments, python)
 
 
 def current_notation() -> Notation:
-    """The notation of new messages in this process."""
+    """Returns the notation for new messages in this process."""
     return _notation
 
 
 def set_notation(notation: Notation) -> None:
-    """Sets the notation of new messages, in all threads of this process."""
+    """Sets the notation for new messages, in all threads in this process."""
     global _notation
     _notation = notation
 

@@ -1,4 +1,4 @@
-"""Presets: named architectures with source and parameter count; and the FLOPs of an architecture."""
+"""Presets: named architectures with source and parameter count; and an architecture's FLOPs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Preset:
 
     Attributes:
       config: the architecture.
-      source: the table of the paper or the public model that it reproduces.
-      parameters: number of weights of the encoder, including a pooler.
+      source: a paper's table, or a public model.
+      parameters: the encoder's number of weights, including a pooler.
       weights: name of a pinned package with weights for `pocketbert fetch`, or empty.
     """
 
@@ -27,7 +27,7 @@ class Preset:
 
 
 def presets() -> list[str]:
-    """Names of the presets for `pocketbert.from_preset`."""
+    """Lists the preset names for `pocketbert.from_preset`."""
     return list(PRESETS)
 
 
@@ -88,7 +88,7 @@ def _xlm_r(hidden_size: int, num_layers: int, num_attention_heads: int, intermed
     return roberta.replace(model_type="xlm-roberta", vocab_size=250002)
 
 
-# Appendix A, and the authors' commands: the networks of the last stage, one per layer.
+# Appendix A, and the authors' commands: the last stage's networks, one per layer.
 _SEARCHED = (
     "tanh(linear4_2(gelu(linear4_2(x))))",
     "elu(linear2_1(gelu(linear2_1(x))))",
@@ -98,7 +98,7 @@ _SEARCHED = (
     "leaky_relu(linear2_3(gelu(linear2_3(x))))",
 )
 _TWICE = tuple(expression for expression in _SEARCHED for _ in range(2))
-# The starting points of stages 2 and 3 in the authors' code, which the paper only draws.
+# Starting points for stages 2 and 3 in the authors' code; the paper only draws them.
 _SEARCHED_STAGE_1 = (
     "tanh(linear4_2(gelu(linear4_2(x))))",
     "linear2_1(gelu(linear2_1(x)))",
@@ -144,7 +144,7 @@ _MOBILEBERT = _bert(512, 24, 4, 512).replace(
 
 
 def _ib_bert(hidden_size: int, intra_size: int, num_attention_heads: int) -> EncoderConfig:
-    """A row of table 2: h_inter, h_intra and heads; 24 layers, feed-forward networks of four times h_intra."""
+    """A row in table 2: h_inter, h_intra and heads; 24 layers, feed-forward networks four times h_intra wide."""
     return _MOBILEBERT.replace(
         hidden_size=hidden_size,
         num_attention_heads=num_attention_heads,
@@ -160,7 +160,7 @@ def _ib_bert(hidden_size: int, intra_size: int, num_attention_heads: int) -> Enc
 
 
 def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feedforward_networks: int) -> EncoderConfig:
-    """A row of table 3: h_intra, heads and stacked feed-forward networks of four times h_intra."""
+    """A row in table 3: h_intra, heads and stacked feed-forward networks four times h_intra wide."""
     return _MOBILEBERT.replace(
         num_attention_heads=num_attention_heads,
         head_size=intra_size // num_attention_heads,
@@ -295,7 +295,7 @@ PRESETS = _presets(
 
 
 def encoder_flops(config: EncoderConfig, length: int) -> int:
-    """Floating-point operations for one text of `length` tokens, two per multiply-add.
+    """Counts floating-point operations for one text of `length` tokens, two per multiply-add.
 
     Counts matrix products: all linear maps and, in attention, queries by keys and probabilities by values, for all
     heads and positions including padding. Does not count embedding look-ups, biases, norms, softmax, activations and
@@ -304,7 +304,7 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     At 128 tokens this gives 22.35 B for BERT-base, 5.59 B for MobileBERT (5.39 B as released), 3.07 B for TINY and 1.25
     B for TinyBERT4. The papers report 22.5, 5.7 and 3.1 B (MobileBERT, table 4) and 1.2 B (TinyBERT, table 1).
     Elementwise operations, as counted by TensorFlow's profiler in our graphs, raise ours to 22.41, 5.62, 3.10 and 1.26
-    B. The rest of the difference is rounding and a remainder of at most 0.7 % that the papers do not explain.
+    B. The remaining difference is rounding and at most 0.7 % that the papers do not explain.
     """
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
     source = config.bottleneck.query_key if config.bottleneck else "raw"

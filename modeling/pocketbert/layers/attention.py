@@ -1,4 +1,4 @@
-"""Self-attention that returns its logits, which Keras' layer does not."""
+"""Self-attention that returns its logits, unlike Keras' layer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ATTENTION_FEATURES = ("attention_logits", "attention_probs", *ATTENTION_VECTORS)
 class Attention(RoundingLayer):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017), output map, residual and norm.
 
-    The caller (`Block`) applies the projections, since some of them share an input.
+    The caller (`Block`) applies the projections, since some share an input.
 
     Shapes: B batch, S keys, T queries, N heads, A width of all heads.
 
     Args:
-      config: architecture of the encoder.
-      query_size: input width of queries and keys.
-      value_size: input width of values.
+      config: encoder's architecture.
+      query_size: input width for queries and keys.
+      value_size: input width for values.
       scale_residual: multiply the residual by a factor per feature.
     """
 
@@ -86,7 +86,7 @@ class Attention(RoundingLayer):
         wanted: Collection[str] = (),
         training: bool | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Computes the context of one query per example from the inputs of keys and values, without dropout.
+        """Computes one query's context per example from the inputs of keys and values, without dropout.
 
         With the inputs x and y of keys and values and the probabilities p, each head has
 

@@ -27,15 +27,15 @@ class Block(tf_keras.layers.Layer):
     """BERT's layer, or MobileBERT's with a bottleneck and stacked feed-forward networks.
 
     Shapes: B batch, S length, T output length (S, 1, or the number of `positions`), H hidden_size, A width of all
-      heads.
+    heads.
 
     Args:
-      config: architecture of the encoder.
-      index: number of the layer, counted from 0.
+      config: encoder's architecture.
+      index: layer number, counted from 0.
       fused: compute linear maps with the same input as one matrix product.
       first_token_only: compute the output for the first token only (T = 1).
       attend_to_inputs: attend to the inputs of keys and values (`Attention.attend_to_inputs`); for T = 1.
-      scaled_residuals: names of sub-layers in `GraphForm.scaled_residuals`, without the layer's.
+      scaled_residuals: sub-layer names in `GraphForm.scaled_residuals`, without the layer's.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Block(tf_keras.layers.Layer):
         self._first_token_only = True
 
     def _read(self, x: tf.Tensor, positions: tf.Tensor | None) -> tf.Tensor:
-        """The rows to compute the output for."""
+        """Returns the rows to compute the output for."""
         if positions is not None:
             return tf.gather(x, positions, batch_dims=1)
         return x[:, :1] if self._first_token_only else x
@@ -149,8 +149,8 @@ class FeedForward(RoundingLayer):
     """Two linear maps with an activation between them, or an expression of two linear maps, residual and norm.
 
     Args:
-      config: architecture of the encoder.
-      index: number of the layer, counted from 0.
+      config: encoder's architecture.
+      index: layer number, counted from 0.
       scale_residual: multiply the residual by a factor per feature.
     """
 
@@ -191,7 +191,7 @@ class Bottleneck(RoundingLayer):
     The block applies the input maps itself, to fuse them with others.
 
     Args:
-      config: architecture of an encoder with a bottleneck.
+      config: architecture with a bottleneck.
       scale_residual: multiply the residual by a factor per feature.
     """
 

@@ -1,4 +1,4 @@
-"""Elementary layers (dense, embedding, norms), and the names and initial values of weights."""
+"""Elementary layers (dense, embedding, norms), and their weights' names and initial values."""
 
 from __future__ import annotations
 
@@ -61,28 +61,26 @@ class Dense(RoundingLayer):
             super().round_like(rounding)
 
     def reads(self, norm: LayerNorm | NoNorm) -> None:
-        """Tells the layer that its input is the output of a norm.
+        """Makes the layer round as behind a norm.
 
-        The converter moves gamma and beta into the layers that read them, so the file rounds the values before gamma,
+        The converter moves gamma and beta into the layers behind a norm, so the file rounds the values before gamma,
         and the weights with it.
         """
         # A function, because Keras tracks every layer that is an attribute.
         self._norm = lambda: (norm.gamma, norm.beta)
 
     def is_read_by(self, reader: Reader) -> None:
-        """Sets what reads the outputs; float operators by default."""
+        """Sets the outputs' reader; float operators by default."""
         self._reader = reader
 
 
 def project(pairs: Sequence[tuple[tf.Tensor, Dense | None]], *, fused: bool) -> list[tf.Tensor]:
-    """Applies each dense layer to its input.
+    """Applies each dense layer to its input; returns the outputs in the order of `pairs`.
 
     Args:
       pairs: (input, layer); None returns the input.
-      fused: compute layers with the same input tensor as one product of concatenated kernels. The concatenation is a
-        constant in an exported graph.
-    Returns:
-      The outputs in the order of `pairs`.
+      fused: compute layers with the same input tensor as one product with concatenated kernels, a constant in an
+        exported graph.
     """
     if not fused:
         return [x if linear is None else linear(x) for x, linear in pairs]
@@ -114,7 +112,7 @@ def activate(x: tf.Tensor, activation: Activation) -> tf.Tensor:
 
 
 def feedforward_operations(mismatch: WidthMismatch) -> dict[str, Callable[..., tf.Tensor]]:
-    """The operations of feed-forward expressions (EfficientBERT, table 1); gelu is the tanh form.
+    """Returns the operations in feed-forward expressions (EfficientBERT, table 1); gelu is the tanh form.
 
     Args:
       mismatch: see `pocketbert.feedforward.aggregate`.
@@ -147,7 +145,7 @@ class Embedding(RoundingLayer):
 
     Args:
       rows: number of vectors.
-      width: size of a vector.
+      width: vector size.
     """
 
     def __init__(self, rows: int, width: int) -> None:
@@ -181,7 +179,7 @@ class LayerNorm(tf_keras.layers.Layer):
         """Maps [..., size] to the same shape."""
         wide = tf.cast(x, tf.float32)
         centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
-        # The converter makes a slower SQUARED_DIFFERENCE of a square.
+        # The converter turns a square into a slower SQUARED_DIFFERENCE.
         variance = tf.reduce_mean(centered * centered, axis=-1, keepdims=True)
         normalized = tf.cast(centered * tf.math.rsqrt(variance + self._epsilon), x.dtype)
         return normalized * self.gamma + self.beta
@@ -226,23 +224,21 @@ def add_residual(x: tf.Tensor, residual: tf.Tensor, scale: ResidualScale | None)
 
 
 def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
-    """Creates the norm layer of a configuration."""
+    """Creates a configuration's norm layer."""
     if norm == "layer_norm":
         return LayerNorm(size, epsilon)
     return NoNorm(size) if norm == "no_norm" else Identity()
 
 
 def weights_by_path(layer: tf_keras.layers.Layer) -> dict[str, tf.Variable]:
-    """Maps attribute paths, such as `layers.0.attention.query.kernel`, to weights.
+    """Maps attribute paths, such as `layers.0.attention.query.kernel`, to weights, in construction order.
 
-    Keras' variable names depend on the order of construction, so they are not used as keys. List items are named by
-    index. `input_projection`, `output_projection` and `layers_` become `input`, `output` and `layers`, which Keras
-    reserves as attributes.
+    Keras' variable names depend on the construction order, so they are not used as keys. List items are named by index.
+    `input_projection`, `output_projection` and `layers_` become `input`, `output` and `layers`, which Keras reserves as
+    attributes.
 
     Args:
-      layer: a layer of this package, or one composed of such layers.
-    Returns:
-      Path → variable, in the order of construction.
+      layer: a layer from this package, or one composed of such layers.
     """
     return dict(_walk(layer, ""))
 

@@ -14,7 +14,7 @@ class Dropout(tf_keras.layers.Layer):
     """Sets a fraction of the input to zero in training and scales up the rest (Srivastava et al. 2014).
 
     Keras' layer does not restore its random state from a checkpoint. Here a `tf.random.Generator`, saved with the
-    model, seeds a stateless draw. One 32-bit draw serves two elements, since the draws dominate the cost of dropout.
+    model, seeds a stateless draw. One 32-bit draw serves two elements, since draws dominate dropout's cost.
 
     Args:
       rate: fraction of zeros, in [0, 1).
@@ -28,7 +28,7 @@ class Dropout(tf_keras.layers.Layer):
         self.generator = tf.random.Generator.from_seed(0, alg="philox") if self._threshold else None
 
     def draw_seed(self) -> tf.Tensor:
-        """The next seed, int64 [2], of a layer with a positive rate."""
+        """Draws the next seed, int64 [2], in a layer with a positive rate."""
         assert self.generator is not None
         return self.generator.make_seeds(1)[:, 0]
 
@@ -46,6 +46,6 @@ class Dropout(tf_keras.layers.Layer):
 
 
 def dropout_generators(module: tf.Module) -> list[tf.random.Generator]:
-    """The random states of all dropout layers in `module`, in an order that depends only on its structure."""
+    """Returns all dropout layers' random states in `module`, in an order that depends only on its structure."""
     parts = [part for part in module.submodules if isinstance(part, Dropout)]
     return [part.generator for part in parts if part.generator is not None]

@@ -14,17 +14,17 @@ from pocketbert.layers.dropout import Dropout
 
 
 class Embeddings(RoundingLayer):
-    """The normalized sum of word, position and segment embeddings.
+    """Sums word, position and segment embeddings, and normalizes the sum.
 
     MobileBERT (section 3.4) concatenates each word embedding with its neighbours' before a linear map. Positions after
-    the last token count as `pad_token_id`, so the content of padding has no effect. Without padding the neighbour is
-    zero, as in the authors' code and in transformers, or the padding row in `padding_after_texts`. This row starts at
-    zero and gets no gradient, neither here (a masked token may have become [PAD]) nor as a row of the output matrix. In
-    released weights it is not zero.
+    the last token count as `pad_token_id`, so padding has no effect. Without padding the neighbour is zero, as in the
+    authors' code and in transformers, or the padding row in `padding_after_texts`. This row starts at zero and gets no
+    gradient, neither here (a masked token may have become [PAD]) nor as a row in the output matrix. In released weights
+    it is not zero.
 
-    RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids that
-    are not `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`.
-    With one segment row (`type_vocab_size` 1) or none, segment ids are not read.
+    RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids except
+    `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`. With one
+    segment row (`type_vocab_size` 1) or none, segment ids are not read.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -85,10 +85,10 @@ class Embeddings(RoundingLayer):
 
 @contextlib.contextmanager
 def padding_after_texts(model: Any) -> Iterator[None]:
-    """Calls of `model` in this block take every row as a whole text that padding follows, also where it fills the row.
+    """Makes `model` read every row in this block as if padding followed, even if the text fills the row.
 
-    Training, prediction and export call models of trigrams so. A text then has one value, whatever its batch and the
-    length of the file. Other models have this property without it.
+    Training, prediction and export call models with trigrams so. A text then has one value, whatever its batch and the
+    file's length. Other models have this property without it.
     """
     embeddings = getattr(getattr(model, "encoder", None), "embeddings", None)
     if not isinstance(embeddings, Embeddings):

@@ -177,8 +177,7 @@ def fake_quantization(recipe: str, *, has_layer_norm: bool = True) -> FakeQuanti
 
 
 def equalization(y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each channel's power of two, moved into the weights by export, and whether `y` [..., channels] has any.
-    """
+    """Returns a power of two per channel in `y` [..., channels] for export's equalization, and whether it applies."""
     sizes = tf.stop_gradient(tf.reduce_max(tf.abs(y), axis=list(range(y.shape.rank - 1))))
     ordered = tf.sort(sizes, direction="DESCENDING")
     count = tf.maximum(tf.math.count_nonzero(sizes, dtype=tf.int32), 1)

@@ -1,4 +1,4 @@
-"""Vocabulary extension with the words of a text that a tokenizer splits most."""
+"""Extends a vocabulary with a text's words that a tokenizer splits most."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TextExtendResult(ExtendResult):
     """A model with more words, measured on paragraphs that took no part in their choice.
 
     Attributes:
-      words: number of measured words, which white space separates.
+      words: number of measured words, separated by white space.
       tokens_per_word: tokens, without special ones, per measured word before and after.
     """
 
@@ -52,23 +52,21 @@ def extend_vocabulary_from_text(
     dev_text: Sequence[str | os.PathLike[str]] = (),
     overwrite: bool = False,
 ) -> TextExtendResult:
-    """Writes a model directory with the words of a text that save the most tokens.
+    """Writes a model directory with the words from your text that save the most tokens.
 
     A word is a run of letters, digits, marks and underscores with a letter. It saves its occurrences times its tokens
     minus one; a word with an unknown token counts as two tokens at least. Ties go to the more frequent word, then to
-    the first one in the order of code points. An uncased model counts words in lower case. A new word is one
-    token for the tokenizer, but not inside a longer word. The row of its embedding is the mean of the rows of its
-    tokens before.
+    the first by code points. An uncased model counts words in lower case. A new word is one token for the tokenizer,
+    but not inside a longer word. Its embedding row is the mean over its earlier tokens' rows.
 
     Args:
       model: model directory with a tokenizer.
       text: files or folders with plain text; see `pocketbert.data.text`.
       output: model directory to create.
       count: number of new tokens; fewer if the text has no more.
-      min_count: least number of occurrences of a new token.
-      dev_text: texts for the measurement; by default, every tenth paragraph of `text`, which is then not counted.
+      min_count: a new token's least number of occurrences.
+      dev_text: texts for the measurement; by default, every tenth paragraph in `text`, which is then not counted.
       overwrite: replace an existing model directory.
-
     Raises:
       UserError: the model has no tokenizer, a text cannot be read, an option is invalid, or no word is split often
         enough. Nothing is written.
@@ -107,7 +105,7 @@ def extend_vocabulary_from_text(
 
 
 def _useful_words(tokenizer: Tokenizer, paragraphs: Iterable[str], min_count: int) -> list[str]:
-    """Words with several tokens, the most useful first; see `extend_vocabulary_from_text`."""
+    """Returns words with several tokens, the most useful first; see `extend_vocabulary_from_text`."""
     lowercase = tokenizer.vocabulary.kind == "wordpiece" and tokenizer.vocabulary.options.lowercase
     counts: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -135,14 +133,14 @@ def _useful_words(tokenizer: Tokenizer, paragraphs: Iterable[str], min_count: in
 
 
 def _with_words(vocabulary: Vocabulary, candidates: Sequence[str], count: int) -> tuple[Vocabulary, list[str]]:
-    """The vocabulary with the first `count` candidates that the tokenizer finds as themselves, and these words."""
+    """Adds the first `count` candidates that the tokenizer finds as themselves; returns vocabulary and words."""
     known = {*vocabulary.tokens()}
     remaining = [word for word in candidates if word not in known]
     flags = {"single_word": True, "normalized": True, "lstrip": vocabulary.kind != "wordpiece"}
     while True:
         words = remaining[:count]
         extended = with_tokens(vocabulary, words, **flags)
-        # Of words with one normalized form, such as café and cafe, the tokenizer finds the first.
+        # If words have one normalized form, such as café and cafe, the tokenizer finds the first.
         lost = {*(lost_tokens(extended, words) if words else ())}
         if not lost:
             return extended, words

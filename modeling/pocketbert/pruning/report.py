@@ -1,4 +1,4 @@
-"""The page of a pruning: importance of heads and neurons, and what was kept."""
+"""The page of a pruning: head and neuron importance, and the remaining ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pocketbert.pruning.importance import Importance
 from pocketbert.report import render
 
 _CELL = 22
-# Points of a curve; more would not show.
+# Points per curve; more would not show.
 _POINTS = 60
 
 
@@ -26,7 +26,7 @@ def page(
     """Renders a self-contained HTML page.
 
     It has the metrics before and after, a table and, if heads or neurons were chosen by their importance, a map of all
-    heads and a curve for the neurons of each layer. `layers` are those of the teacher that stay, counted from 1.
+    heads and a curve for each layer's neurons. `layers` are the teacher's remaining ones, counted from 1.
     """
     before, after = result["parameters"]
     return render(
@@ -59,11 +59,9 @@ def page(
 
 
 def _head_map(heads: np.ndarray, kept_heads: Mapping[int, list[int]]) -> dict[str, Any]:
-    """Coordinates of one square per head, layers from top to bottom; opacity relative to the layer's highest.
+    """Returns coordinates for one square per head, layers from top to bottom; opacity relative to the layer's highest.
 
-    Args:
-      heads: importance of each head in each layer.
-      kept_heads: layer that stays, counted from 1 → its heads that stay.
+    `kept_heads` maps remaining layers, counted from 1, to their remaining heads.
     """
     cells = []
     for layer, scores in enumerate(heads):
@@ -91,7 +89,7 @@ def _head_map(heads: np.ndarray, kept_heads: Mapping[int, list[int]]) -> dict[st
 
 
 def _neuron_chart(neurons: np.ndarray, pruned: EncoderConfig) -> dict[str, Any]:
-    """One curve per layer: the share of its importance in the most important neurons; plot area of 292 x 176."""
+    """One curve per layer: its importance share in the most important neurons; plot area 292 x 176."""
     layers, size = neurons.shape
     counts = np.unique(np.linspace(0, size, min(size, _POINTS) + 1).astype(int))
     lines = []

@@ -1,4 +1,4 @@
-"""Pruning of a fine-tuned teacher to a smaller model directory."""
+"""Prunes a fine-tuned teacher to a smaller model directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
 from pocketbert.training.state import digest_directory
 
-# In the folder of a run, besides the files of a training.
+# In a run's folder, besides a training's files.
 IMPORTANCE_FILE = "importance.safetensors"
 
 
@@ -45,9 +45,9 @@ def prune(
 ) -> PruneResult:
     """Prunes a fine-tuned model: fewer layers, heads and neurons, and a factored word embedding (ROSITA).
 
-    One pass over the training examples measures the importance of every head and neuron, unless all of them stay. The
-    pruned model keeps some layers, the most important heads and neurons in each, and the teacher's head. It is an
-    ordinary model directory: distil or fine-tune it next.
+    One pass over the training examples measures every head's and neuron's importance, unless all stay. The pruned model
+    keeps some layers, the most important heads and neurons in each, and the teacher's head. It is an ordinary model
+    directory: distil or fine-tune it next.
 
     Call it again with the same arguments to resume an interrupted run; on the same machine, the result is
     bit-identical. For a finished run, it returns the result.
@@ -56,13 +56,11 @@ def prune(
       model: the teacher: a model in memory or a model directory, fine-tuned on the task; BERT, RoBERTa, XLM-R or
         DistilBERT.
       data: the task and its labelled examples.
-      output: folder of the run: `model/`, `importance.safetensors`, `report.html`, `result.json`.
+      output: the run's folder: `model/`, `importance.safetensors`, `report.html`, `result.json`.
       config: sizes and options.
       overwrite: discard a finished run in the output folder, or a run with other options.
-
     Returns:
       The model with its sizes and metrics.
-
     Raises:
       UserError: a size exceeds the teacher's, the teacher has another head or architecture, the examples have no
         labels, or `output` contains a run with other options. Nothing was written.
@@ -85,7 +83,7 @@ def prune(
 def _checked(
     teacher: DirectoryDescription, directory: str | os.PathLike[str], data: TaskData, config: PruneConfig
 ) -> TaskRunData:
-    """The data, after all checks of the input."""
+    """Checks all input and returns the data."""
     if data.task.kind not in supervised_kinds():
         raise UserError(f"prune: the task must be {', '.join(supervised_kinds())}; received {data.task.kind}")
     pairs = next((task.pairs for task in teacher.tasks if task.kind == data.task.kind), None)
@@ -108,7 +106,7 @@ def _run(
     config: PruneConfig,
     recorded: dict[str, Any],
 ) -> dict[str, Any]:
-    """Measures, prunes, scores and writes; returns the result but for the folder of the model."""
+    """Measures, prunes, scores and writes; returns the result except the model's folder."""
     task, parts = supervised_task(data.task), [data.given.train, data.given.dev]
     if cut := cut_warning(task, parts, model.tokenizer, config.max_length):
         log_info(f"warning: {cut}")
@@ -157,7 +155,7 @@ def _run(
 
 
 def _kept(importance: Importance, pruned: EncoderConfig, layers: Sequence[int]) -> dict[str, Any]:
-    """Fields of `PruneResult` for the kept parts."""
+    """Returns `PruneResult` fields for the kept parts."""
     heads: list[list[int]] = []
     shares: dict[str, list[float]] = {"heads": [], "neurons": []}
     for layer in layers:

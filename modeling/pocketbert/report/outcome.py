@@ -14,7 +14,7 @@ VERDICT_WORDS: Mapping[Verdict, str] = {
     **{verdict: verdict for verdict in get_args(Verdict)},
     "not learned": "not learned from this many examples",
 }
-# Names of files that say nothing about their content.
+# File names that say nothing about their content.
 _GENERIC = ("train", "training", "dev", "valid", "validation", "test", "data", "examples", "questions")
 
 
@@ -22,9 +22,9 @@ class Compared(NamedTuple):
     """Another method on the same examples.
 
     Attributes:
-      name: name of the method.
+      name: the method's name.
       score: its main metric, as a fraction of one.
-      points: points by which the model is better.
+      points: the model's advantage, in points.
       better: whether the method is better than the model.
     """
 
@@ -35,13 +35,13 @@ class Compared(NamedTuple):
 
 
 def no_outcome(quote: str = "") -> str:
-    """What takes the place of a score that is unknown; `quote` stands around the option."""
+    """Replaces an unknown score; `quote` stands around the option."""
     option = f"{quote}{argument('examples', ..., of='export')}{quote}"
     return f"No score: export with {option}, your labelled examples, to see it."
 
 
 def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Values of the macro `outcome` in `parts.html`."""
+    """Returns values for the macro `outcome` in `parts.html`."""
     if outcome is None:
         return {"name": name, "hint": no_outcome()}
     score = outcome["score"]
@@ -67,18 +67,18 @@ def view(name: str, outcome: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def metric_name(metric: str) -> str:
-    """A metric for readers: macro-F1, exact match."""
+    """Names a metric for readers: macro-F1, exact match."""
     return metric.replace("_f1", "-f1").replace("f1", "F1").replace("_", " ")
 
 
 def points(difference: float) -> str:
-    """A difference of two scores in points: +1.2, −0.4, 0.0."""
+    """Formats a difference between two scores in points: +1.2, −0.4, 0.0."""
     rounded = f"{100 * difference:+.1f}"
     return "0.0" if float(rounded) == 0 else rounded.replace("-", "\N{MINUS SIGN}")
 
 
 def data_name(source: str) -> str:
-    """Name of a data set for a title: of a file without extension, after its folder's name if it says nothing."""
+    """Names a data set for a title: its file without extension, after the folder's name if it says nothing."""
     path = Path(source)
     if not path.suffix:
         return path.name or source

@@ -1,4 +1,4 @@
-"""Coordinates of a scatter plot of scores in a page: points, the front as steps, and labels of the axes."""
+"""A page's scatter plot of scores: coordinates for points, the front as steps, and axis labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 56, 16, 292, 176
 
 
 class Scatter:
-    """The area of a plot.
+    """A plot's area.
 
     Args:
       xs: values on the horizontal axis, in any order; the area ends at the lowest and the highest.
@@ -21,20 +21,20 @@ class Scatter:
         self._xs, self._ys = (min(xs), max(xs)), (min(ys), max(ys))
 
     def x(self, value: float) -> float:
-        """Horizontal coordinate."""
+        """Returns the horizontal coordinate."""
         return round(_LEFT + _WIDTH * _share(value, *self._xs), 1)
 
     def y(self, value: float) -> float:
-        """Vertical coordinate, from above."""
+        """Returns the vertical coordinate, from above."""
         return round(_TOP + _HEIGHT * (1 - _share(value, *self._ys)), 1)
 
     def steps(self, corners: Iterable[tuple[float, float]]) -> str:
-        """Path of steps through points, from left to right, on to the right end; empty without points."""
+        """Returns a path with steps through points, from left to right, up to the right end; empty without points."""
         line = "".join(f" H{self.x(x)} V{self.y(y)}" for x, y in corners)
         return line.replace(" H", "M", 1).replace("V", "", 1) + f" H{_LEFT + _WIDTH}" if line else ""
 
     def labels(self, x_text: Callable[[float], str], y_text: Callable[[float], str]) -> dict[str, Any]:
-        """Texts of the axes' ends: `ticks` on the left, `places` below."""
+        """Returns texts for the axes' ends: `ticks` on the left, `places` below."""
         left, right = self._xs
         return {
             "ticks": [{"y": self.y(value), "text": y_text(value)} for value in sorted({*self._ys})],
@@ -46,7 +46,7 @@ class Scatter:
 
 
 def axis_range(numbers: Sequence[float]) -> tuple[float, float]:
-    """An axis range with a margin around the numbers; it is not empty for equal numbers."""
+    """Returns an axis range with a margin around the numbers; it is not empty for equal numbers."""
     margin = max(0.05 * (max(numbers) - min(numbers)), 5e-4)
     return min(numbers) - margin, max(numbers) + margin
 
