@@ -95,7 +95,7 @@ _MODULE_OF = {
 
 
 def _public() -> dict[str, str]:
-    """Public name → module, with the class of each distillation method."""
+    """Public name → module, with each distillation method's class."""
     from pocketbert.distillation.methods import classes
 
     return {**_MODULE_OF, **{name: method.__module__ for name, method in classes().items()}}

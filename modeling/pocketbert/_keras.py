@@ -21,8 +21,8 @@ __all__ = ["fresh_layer_names", "tf_keras"]
 def fresh_layer_names() -> Iterator[None]:
     """Restarts the numbering of layer names inside the block, as in a new process.
 
-    Keras numbers the layers of a class over the whole process, and the numbers become part of tensor names in converted
-    files. `reset_uids` would also rename later layers of the caller, so the counters are restored.
+    Keras numbers a class' layers over the whole process, and the numbers become part of tensor names in converted
+    files. `reset_uids` would also rename the caller's later layers, so the counters are restored.
     """
     counters = backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES
     backend.PER_GRAPH_OBJECT_NAME_UIDS, backend.OBSERVED_NAMES = weakref.WeakKeyDictionary(), set()

@@ -98,7 +98,6 @@ class ActivationWatch:
     Args:
       model: any model; runs in its own number format, without dropout.
       batches: at least one batch of inputs, integers [B, S] by name, or of (inputs, labels).
-
     Raises:
       ValueError: there are no batches.
     """

@@ -1,4 +1,4 @@
-"""A mark in a folder that got its name before the main output of its command, so that the command can be rerun."""
+"""Marks a folder that got its name before its command's main output, so that you can rerun the command."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def write_ahead(source: Path, target: Path, main: Path, main_folder: os.stat_res
 
     Args:
       source: the folder.
-      target: its name to be.
-      main: the name of the main output to be.
-      main_folder: the folder that will have this name.
+      target: its future name.
+      main: the main output's future name.
+      main_folder: the main output's folder.
     """
     identity = [main_folder.st_dev, main_folder.st_ino]
     write_json(source / AHEAD, {"main": os.path.relpath(main, target), "is": identity})
 
 
 def is_ahead(path: Path, main: str | os.PathLike[str] | None) -> bool:
-    """Whether a killed process placed this folder, but not `main`, which was to follow.
+    """Whether a killed process placed this folder, but not yet `main`.
 
-    If both have their names, removes the mark, which the process was about to do.
+    If both have their names, removes the mark in the process' place.
     """
     if main is None:
         return False

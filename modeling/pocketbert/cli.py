@@ -26,7 +26,7 @@ _LESS_MEMORY = (
     "end other programs, use a machine with more memory, or, if the command has the option, pass a smaller batch size "
     "with --overwrite; otherwise run the same command to resume, if it supports that"
 )
-# Remedies for errors of the operating system.
+# Remedies for operating system errors.
 _REMEDIES = {
     errno.ENOMEM: _LESS_MEMORY,
     errno.ENOSPC: "free some space, or choose an output on another disk",
@@ -41,11 +41,7 @@ _REMEDIES = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command.
-
-    Returns:
-      0 for success, 1 for a negative result (such as a failed verification), 2 for bad input.
-    """
+    """Runs one command; returns 0 for success, 1 for a negative result (a failed verification), 2 for bad input."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -86,7 +82,7 @@ class Terminated(KeyboardInterrupt):
     """A signal asks this process to end; it cleans up as after Ctrl-C.
 
     Attributes:
-      number: number of the signal.
+      number: signal number.
     """
 
     def __init__(self, number: int) -> None:
@@ -110,7 +106,7 @@ def run() -> None:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _terminate)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # The terminal's encoding may lack characters of a file name.
+        # The terminal's encoding may lack a file name's characters.
         sys.stdout.reconfigure(errors="backslashreplace")
         if sys.stdout.isatty():
             sys.stdout = _Terminal(sys.stdout)
@@ -129,7 +125,7 @@ def run() -> None:
 
 
 class _Terminal(io.TextIOWrapper):
-    """Standard output on a terminal, which must not obey control characters in labels, texts and file names."""
+    """Standard output on a terminal: it must not obey control characters in labels, texts and file names."""
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
@@ -186,10 +182,10 @@ def _system_message(error: Exception) -> str | None:
 
 
 def check_paths(options: Options) -> None:
-    """Checks that no output contains an input or another output, before anything is read or written.
+    """Checks that no output contains an input or another output, before the command reads or writes.
 
     Args:
-      options: options of any command. `_OUTPUTS` are outputs; all other texts may be input paths.
+      options: any command's options. `_OUTPUTS` are outputs; all other texts may be input paths.
     Raises:
       UserError: two paths overlap.
     """

@@ -76,7 +76,7 @@ def _is_prompt(prompt: object) -> bool:
 
 
 def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> EmbeddingConfig:
-    """Returns a configuration from its fields, for example from JSON; the defaults for None.
+    """Makes a configuration from its fields, such as from JSON; the defaults for None.
 
     Raises:
       UserError: a field is unknown or has a wrong value.

@@ -98,13 +98,11 @@ class Encoder(tf_keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def at_positions(self, inputs: Inputs, positions: tf.Tensor) -> tf.Tensor:
-        """Returns the last feature map at some positions. Computes the last layer for these only, without dropout.
+        """Returns `sequence_output` at some positions, [B, P, H]; computes the last layer only there, without dropout.
 
         Args:
           inputs: int32 [B, S] by name.
           positions: int32 [B, P].
-        Returns:
-          [B, P, H], the values of `sequence_output` at these positions.
         """
         inputs = complete_inputs(inputs)
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
@@ -201,11 +199,7 @@ class ResolvedRequest:
 
 
 def resolve_request(request: FeatureRequest, num_layers: int) -> ResolvedRequest:
-    """Validates a request for an encoder with `num_layers` layers and fills in the layers.
-
-    Raises:
-      UserError: lists every unknown name and layer.
-    """
+    """Fills in a request's layers; raises a `UserError` that lists unknown names, and layers above `num_layers`."""
     problems = []
     layers: dict[str, tuple[int, ...]] = {}
     for name in request:

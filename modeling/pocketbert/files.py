@@ -42,11 +42,7 @@ def digest_files(digests: Mapping[str, str]) -> str:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Returns a file's SHA-256 in hexadecimal digits.
-
-    Raises:
-      UserError: there is no such file, or it cannot be read.
-    """
+    """Returns a file's SHA-256 in hexadecimal digits; raises a `UserError` if it cannot be read."""
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -57,10 +53,9 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:
-    """Returns a file's size, modification time and change time. With another stamp, the file may have changed.
+    """Returns a file's size, modification time and change time; raises a `UserError` if there is no such file.
 
-    Raises:
-      UserError: there is no such file.
+    With another stamp, the file may have changed.
     """
     try:
         status = os.stat(path)
@@ -111,12 +106,9 @@ def made_parents(path: Path) -> Iterator[None]:
 
 
 def lock(descriptor: int, path: Path, output: str | os.PathLike[str]) -> bool:
-    """Locks an open file or folder for this process.
+    """Locks an open file or folder; raises a `UserError` if another process holds the lock.
 
-    Returns:
-      False if `path` is no longer this file or folder; open it again.
-    Raises:
-      UserError: another process holds the lock.
+    Returns False if `path` is no longer this file or folder; open it again.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -303,11 +295,7 @@ def _exists(path: str | os.PathLike[str]) -> str:
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Renames a file or folder to a new name.
-
-    Raises:
-      UserError: the target exists.
-    """
+    """Renames a file or folder to a new name; raises a `UserError` if the target exists."""
     try:
         if not _rename(source, target, _NO_REPLACE):
             # Create the target first, since a plain rename replaces files and empty folders.

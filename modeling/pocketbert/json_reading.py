@@ -107,7 +107,7 @@ def read_json(
     most_bytes: int = MOST_BYTES,
     most_depth: int = MOST_DEPTH,
 ) -> Any:
-    """Reads a JSON file; see `parse_json`. `where` starts error messages, if not the path.
+    """Reads a JSON file as `parse_json`; `where` starts error messages, if not the path.
 
     Raises:
       UserError: see `parse_json`; or the file cannot be read.
@@ -147,11 +147,7 @@ def read_bytes(path: str | os.PathLike[str], *, where: str | None = None, most_b
 
 
 def read_toml(path: str | os.PathLike[str], *, where: str | None = None) -> dict[str, Any]:
-    """Reads a TOML file.
-
-    Raises:
-      UserError: the file cannot be read, or is not TOML; the message is one line.
-    """
+    """Reads a TOML file; raises a one-line `UserError` if it cannot be read, or is not TOML."""
     content = read_bytes(path, where=where, most_bytes=_MOST_TOML_BYTES)
     try:
         return tomllib.loads(content.decode("utf-8"))
@@ -226,14 +222,12 @@ def from_json(kind: type[Kind], value: Any, where: str) -> Kind:
 
 
 def read_members(value: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Reads some members of a JSON object; it may have others.
+    """Reads some members of a JSON object, name → value; None for a missing member. It may have others.
 
     Args:
       value: from `parse_json`.
       kinds: name → type, as for the fields in `from_json`. With a type that allows None, the member may be missing.
       where: start of error messages, for example a path.
-    Returns:
-      Name → value; None for a missing member.
     Raises:
       UserError: the value is not an object, or a member is missing or has a wrong type.
     """
@@ -305,7 +299,7 @@ def read_values(
     known: Collection[str],
     problems: list[str],
 ) -> dict[str, Any]:
-    """Reads known keys' values from a model configuration.
+    """Reads known keys' values from a model configuration, except keys that have a problem.
 
     Args:
       content: the parsed object.
@@ -313,8 +307,6 @@ def read_values(
       fixed: keys that change the mathematics → the only supported value.
       known: further keys to accept.
       problems: receives one problem per unknown or missing key and wrong value.
-    Returns:
-      Key → value, without keys that have a problem.
     """
     for key in sorted(set(content) - set(keys) - set(fixed) - set(known)):
         problems.append(f"key {key!r} is unknown and may change the outputs of the model; remove it if it does not")

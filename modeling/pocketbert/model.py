@@ -45,7 +45,7 @@ class Model(tf_keras.Model):
     sentence; `embedding` [B, D] for embeddings; for several heads, each head's logits with its name in front.
 
     `heads` maps kinds (`classification`) to heads; several heads of one kind are named after their tasks. If several
-    heads share an output name, the head stands in front: `sst2_logits` and `cola_logits`.
+    heads share an output name, the head's name comes first: `sst2_logits` and `cola_logits`.
 
     Train it with Keras' `compile` and `fit`, on labels by output name or, with one head, plain labels: [B], or for
     spans the answers' first and last tokens [B, 2]. Without a `loss`, `compile` uses the tasks' losses; a head with
@@ -268,11 +268,7 @@ class Model(tf_keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def save(self, filepath: str | os.PathLike[str], *arguments: Any, **options: Any) -> None:
-        """Keras' `save`, for `.keras` files.
-
-        Raises:
-          UserError: another format.
-        """
+        """Keras' `save`, for `.keras` files; raises a `UserError` for another format."""
         if Path(filepath).suffix != ".keras" or options.get("save_format", "keras") != "keras":
             raise UserError(
                 f"Keras saves this model as .keras files; received {filepath}; use save_pretrained for a model "
@@ -335,7 +331,7 @@ def from_preset(
     tokenizer: Tokenizer | None = None,
     seed: int = 0,
 ) -> Model:
-    """Makes a model with random weights.
+    """Returns a model with random weights.
 
     Example:
       ```python
@@ -347,8 +343,6 @@ def from_preset(
       task: the head's task; several tasks for several heads, None for a bare encoder.
       tokenizer: converts text to inputs; saved with the model. Presets have none.
       seed: the same seed gives the same weights.
-    Returns:
-      The model with all its weights.
     Raises:
       UserError: there is no such preset, or the encoder cannot carry a task.
     """

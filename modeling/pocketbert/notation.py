@@ -1,9 +1,9 @@
 """How messages name arguments: as Python code has them or, while a command runs, as its flags.
 
-Library messages never contain a flag. They name arguments with `argument("overwrite", True)`: a Python caller reads
-`overwrite=True`, a command's user `--overwrite`. The command line selects its notation with `use_notation` before it
-calls the library (`pocketbert.commands.flag_notation`). The notation applies when a message is made, so you can join,
-log and store messages like any text. For the same reason, make messages in functions, not in constants.
+Library messages never contain a flag: `argument("overwrite", True)` reads `overwrite=True` for a Python caller and
+`--overwrite` for a command's user. The command line selects its notation with `use_notation`
+(`pocketbert.commands.flag_notation`). The notation applies when a message is made, so make messages in functions, not
+in constants.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _notation = Notation()
 
 
 def argument(name: str, value: Any = _NO_VALUE, *, of: str = "", python: str = "") -> str:
-    """Names an argument in a message.
+    """Names an argument in a message: `dev=`, `kind='regression'` or `--dev-file`, `--kind=regression`.
 
     Args:
       name: a public function's argument, or an options dataclass' field. If Python has none, the command's option, with
@@ -50,8 +50,6 @@ def argument(name: str, value: Any = _NO_VALUE, *, of: str = "", python: str = "
       value: its value; `...` for any value.
       of: the command with the option, if it is not the running one, for example export.
       python: Python's alternative to an argument with this name.
-    Returns:
-      For example `dev=`, `kind='regression'` or `--dev-file`, `--kind=regression`.
     """
     return _notation.argument(name, value, of, python)
 

@@ -112,8 +112,8 @@ def option(
 def describe_options(options: type, without: Collection[str] = ()) -> tuple[OptionField, ...]:
     """Describes a dataclass' options in field order, except those in `without`.
 
-    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings, `Annotated[str,
-    function]` with a function that returns the values, or `tuple[..., ...]` of these, with or without `| None`; or a
+    Types are `bool`, `int`, `float`, `str`, a path such as `FilePath`, `Literal[...]` with strings, `tuple[..., ...]`
+    of these, or `Annotated[str, function]` with a function that returns the values; each with or without `| None`; or a
     number or some words, such as `int | Literal["data"]`.
 
     Raises:

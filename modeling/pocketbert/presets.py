@@ -32,11 +32,7 @@ def presets() -> list[str]:
 
 
 def preset(name: str) -> Preset:
-    """Returns a preset.
-
-    Raises:
-      UserError: there is no such preset; the message lists all names.
-    """
+    """Returns a preset; raises a `UserError` that lists all names if there is no such preset."""
     if name not in PRESETS:
         raise UserError(f"no preset {name!r}{did_you_mean(name, PRESETS)}; the presets are {', '.join(PRESETS)}")
     return PRESETS[name]
@@ -298,8 +294,7 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     """Counts floating-point operations for one text of `length` tokens, two per multiply-add.
 
     Counts matrix products: all linear maps and, in attention, queries by keys and probabilities by values, for all
-    heads and positions including padding. Does not count embedding look-ups, biases, norms, softmax, activations and
-    heads.
+    heads and positions including padding. Excludes embedding look-ups, biases, norms, softmax, activations and heads.
 
     At 128 tokens this gives 22.35 B for BERT-base, 5.59 B for MobileBERT (5.39 B as released), 3.07 B for TINY and 1.25
     B for TinyBERT4. The papers report 22.5, 5.7 and 3.1 B (MobileBERT, table 4) and 1.2 B (TinyBERT, table 1).

@@ -25,12 +25,12 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 class Parent(NamedTuple):
-    """What a worker process must know of the process that starts it.
+    """A parent process, as its worker processes must know it.
 
     Attributes:
       temporary: its `tempfile.tempdir`.
       in_main_thread: whether its main thread starts the worker.
-      notation: its notation of arguments in messages.
+      notation: its notation for arguments in messages.
     """
 
     temporary: str | None
@@ -64,8 +64,7 @@ def begin_worker(parent: Parent, threads: int | None = None) -> None:
 def end_with_parent() -> None:
     """Ends this process as soon as its parent has ended, even if the parent was killed.
 
-    A killed process cannot stop its children. A child that keeps running would hold locks, so you could not rerun the
-    command.
+    A killed process cannot stop its children, and a remaining child would hold locks.
 
     Raises:
       RuntimeError: `multiprocessing` did not start this process.
@@ -101,7 +100,7 @@ def end_with(pid: int) -> None:
 
 @contextlib.contextmanager
 def stderr_in(path: Path) -> Iterator[None]:
-    """Redirects stderr, including messages of TensorFlow's C++ code, to a file inside the block.
+    """Redirects stderr, including messages from TensorFlow's C++ code, to a file inside the block.
 
     Args:
       path: the file to append to; created with its folder if missing.
@@ -122,7 +121,7 @@ def stderr_in(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stderr_on_failure() -> Iterator[None]:
-    """Captures stderr inside the block, also that of C++ code, and prints it only if the block raises."""
+    """Captures stderr inside the block, also from C++ code, and prints it only if the block raises."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stderr")
         try:

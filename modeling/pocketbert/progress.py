@@ -31,8 +31,8 @@ def bar(total: int | None, description: str, unit: str, initial: int = 0) -> tqd
 
     Args:
       total: number of units, or None if unknown.
-      description: name of the work.
-      unit: name of a unit, for the rate.
+      description: name for the work.
+      unit: a unit's name, for the rate.
       initial: units done earlier, for a resumed run.
     """
     description = printable(description)
@@ -52,7 +52,7 @@ def track(items: Iterable[Item], description: str, unit: str, total: int | None 
 
 
 class _Bar(tqdm):
-    """A tqdm bar whose rate excludes the first updates."""
+    """A tqdm bar with a rate that excludes the first updates."""
 
     def __init__(self, **options: object) -> None:
         self._updates = 0
@@ -91,7 +91,7 @@ class _LineBar(_Bar):
         if now - self._last_line_at >= SECONDS_BETWEEN_LINES or (finished and not getattr(self, "_closed", False)):
             self._last_line_at = now
             self._closed = finished
-            # The figures without the drawing of a bar, which is noise in a log.
+            # The figures without the drawn bar, which is noise in a log.
             self.fp.write(self.format_meter(**{**self.format_dict, "ncols": 0}).strip() + "\n")
             self.fp.flush()
         return True

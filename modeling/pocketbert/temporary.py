@@ -1,6 +1,6 @@
 """Temporary folders that end with their process: at its end, or after a kill, when the next one starts.
 
-The process holds a lock on its folder, which the kernel releases when the process ends in any way.
+The process holds a lock on its folder; the kernel releases it when the process ends in any way.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 
 @contextlib.contextmanager
 def temporary_folder(root: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """Yields a new folder, removed at the end; first removes those of killed processes.
+    """Yields a new folder, removed at the end; first removes killed processes' folders.
 
     Args:
-      root: the folder to create it in; None for the folder of temporary files.
+      root: the folder to create it in; None for the system's temporary folder.
     """
     path = Path(root or tempfile.gettempdir())
     _remove_abandoned(path)
@@ -44,7 +44,7 @@ def temporary_folder(root: str | os.PathLike[str] | None = None) -> Iterator[Pat
 def temporary_files_go_with_the_run() -> Iterator[None]:
     """Makes `tempfile` create everything in one temporary folder inside the block."""
     with contextlib.ExitStack() as stack:
-        # A command that needs no temporary files runs without a place for them.
+        # A command without temporary files needs no place for them.
         with contextlib.suppress(OSError):
             folder = stack.enter_context(temporary_folder())
             stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
@@ -54,11 +54,7 @@ def temporary_files_go_with_the_run() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Locks a folder.
-
-    Raises:
-      OSError: another process holds the lock, or the folder is gone.
-    """
+    """Locks a folder; raises an `OSError` if another process holds the lock, or the folder is gone."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +79,7 @@ def _remove_abandoned(root: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a folder that has the marker, or is empty, because its process was killed before it had one."""
+    """Removes a folder with the marker, or an empty one: its process was killed before it had a marker."""
     with contextlib.suppress(OSError):
         if (folder / _MARKER).exists():
             # The marker is the last to go, since this process may be killed, too.

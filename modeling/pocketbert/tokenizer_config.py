@@ -1,4 +1,4 @@
-"""Configuration of a WordPiece tokenizer, without TensorFlow."""
+"""WordPiece tokenizer configuration, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pocketbert.errors import UserError, raise_if_any
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Normalization of a WordPiece tokenizer, in the terms of tokenizer_config.json.
+    """A WordPiece tokenizer's normalization, in tokenizer_config.json's terms.
 
     Attributes:
       lowercase: lower-case all letters.

@@ -1,4 +1,4 @@
-"""Lists of work that a rerun resumes: an item whose file is there is finished."""
+"""Work lists for a rerun to resume: an item is finished if its file exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class WorkList(Generic[Item]):
-    """Items of work, as they were when the list was made.
+    """Work items, as they were when the list was made.
 
     Attributes:
       pending: items to work on.
@@ -26,7 +26,7 @@ class WorkList(Generic[Item]):
             (self.finished if is_finished(item) else self.pending).append(item)
 
     def log(self, folder: Path, name: str) -> None:
-        """Logs the number of finished items, if there are any; `name` is their plural."""
+        """Logs the number of finished items, if any; `name` is their plural."""
         if self.finished:
             count = len(self.finished) + len(self.pending)
             log_info(f"{folder}: {len(self.finished)} of {count} {name} are already complete")

@@ -48,11 +48,7 @@ from pocketbert.trials.jobs import RESULT_FILE, read_result
 
 @dataclass(frozen=True, kw_only=True)
 class _BaselinePlan(Plan):
-    """The baseline, from the student's initial weights.
-
-    Attributes:
-      distillation: the distillation's plan.
-    """
+    """The baseline to a `distillation` plan, from the student's initial weights."""
 
     distillation: DistillationPlan
 

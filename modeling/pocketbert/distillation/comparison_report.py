@@ -11,9 +11,9 @@ from pocketbert.report.scatter import axis_range
 from pocketbert.training.stage_log import LINE_NAMES
 
 Comparison = Mapping[str, Any]
-# Logs of one seed: `distilled` and `fine_tuned` → the lines of metrics.jsonl.
+# One seed's logs: `distilled` and `fine_tuned` → lines in metrics.jsonl.
 Logs = Mapping[str, Sequence[Mapping[str, Any]]]
-# (step, value) pairs of a run in order.
+# A run's (step, value) pairs in order.
 _Line = list[tuple[int, float]]
 
 # More dots would hide the line.
@@ -23,7 +23,7 @@ _LABELS = {"teacher": "teacher", "distilled": "distilled", "fine_tuned": "fine-t
 
 
 def table(comparison: Comparison) -> list[str]:
-    """Returns the lines of a table with teacher, both students, baseline, and the difference between the students.
+    """Returns table lines with teacher, both students, baseline, and the difference between the students.
 
     Args:
       comparison: from `pocketbert.distillation.comparison.compared`.

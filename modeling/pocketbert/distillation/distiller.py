@@ -72,10 +72,7 @@ class Distiller(TrainingModel):
 
 
 def _taught(task: Task, soft: tf.Tensor, width: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-    """Returns soft labels' logits for each head output, and targets that mark their tokens.
-
-    `soft` is as in `EncodedExamples.soft_labels`; `width` is the number of tokens per row.
-    """
+    """Returns soft labels' logits for each head output, and targets that mark their tokens in `width` columns."""
     if task.parts:
         split = part_soft_labels(task, soft)
         logits, more = list[tf.Tensor](), dict[str, tf.Tensor]()

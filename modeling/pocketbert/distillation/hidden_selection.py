@@ -41,14 +41,14 @@ def left_positions(length: tf.Tensor, rows: tf.Tensor, tokens: int) -> tf.Tensor
 
 
 def attended_positions(attention: tf.Tensor, available: tf.Tensor, tokens: int) -> tf.Tensor:
-    """Returns the k candidates that the first token attends to most, in order of position (eq. 6).
+    """Returns the k candidates that the first token attends to most, int32 [B, k] (eq. 6).
+
+    They are in order of position; 0 where an example has fewer candidates.
 
     Args:
       attention: [B, N, S, S], probabilities or logits, queries before keys; the score is the mean over heads.
       available: bool [B, S], the candidates.
       tokens: k.
-    Returns:
-      int32 [B, k]; 0 where an example has fewer candidates.
     """
     scores = tf.reduce_mean(tf.cast(attention[:, :, 0, :], tf.float32), 1)
     scores = tf.where(available, scores, -math.inf)
@@ -60,13 +60,11 @@ def attended_positions(attention: tf.Tensor, available: tf.Tensor, tokens: int) 
 
 
 def largest(vectors: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each vector's n activations with the largest magnitude, in order of index.
+    """Returns each vector's n largest magnitudes in order of index: values [..., n] and indices, int32 [..., n].
 
     Args:
       vectors: [..., H].
       count: n.
-    Returns:
-      Values [..., n] and indices, int32 [..., n].
     """
     indices = tf.sort(tf.math.top_k(tf.abs(vectors), count).indices, axis=-1)
     return tf.gather(vectors, indices, batch_dims=indices.shape.rank - 1), indices
@@ -81,14 +79,12 @@ def above_threshold(vectors: tf.Tensor, share: Fraction) -> tf.Tensor:
 
 
 def widened(values: tf.Tensor, indices: tf.Tensor | Sequence[int], width: int) -> tf.Tensor:
-    """Puts kept activations back in their places; the others are zero.
+    """Puts kept activations back in their places, [B, k, H]; the others are zero.
 
     Args:
       values: [B, k, n].
       indices: the values' places: int32 [B, k, n], or one static sequence of n.
       width: H.
-    Returns:
-      [B, k, H].
     """
     if isinstance(indices, Sequence):
         ranks = {index: rank for rank, index in enumerate(indices)}

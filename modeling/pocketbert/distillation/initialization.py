@@ -173,8 +173,7 @@ def initialize_adapters(adapters: Adapters, standard_deviation: float, seed: int
 def inherit_adapters(adapters: Adapters, path: Path) -> None:
     """Loads an earlier run's adapters, for a student that starts from its weights.
 
-    A narrower student takes a kernel's first rows, as from a supernet's weights. Adapters for another teacher width
-    stay as they are.
+    A narrower student takes a kernel's first rows. Adapters for another teacher width stay as they are.
     """
     arrays = load_file(path)
     for name, variable in adapter_variables(adapters).items():

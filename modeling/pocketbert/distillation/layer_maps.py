@@ -23,8 +23,8 @@ LayerMap = tuple[int, ...]
 def uniform(student_layers: int, teacher_layers: int) -> LayerMap:
     """Maps to every k-th layer, where k = N / M; the last layer maps to the last.
 
-    TinyBERT, section 4.2: g(m) = 3m for 12 → 4 layers. Departure: the paper always has a multiple of M as N. For other
-    N, g(m) is m·N/M rounded to the nearest integer, halves up: 6 → 4 gives 2, 3, 5, 6.
+    TinyBERT, section 4.2: g(m) = 3m for 12 → 4 layers. Departure: in the paper, M always divides N. For other N, g(m)
+    is m·N/M rounded to the nearest integer, halves up: 6 → 4 gives 2, 3, 5, 6.
 
     Raises:
       UserError: the student has more layers than the teacher.
@@ -37,21 +37,13 @@ def uniform(student_layers: int, teacher_layers: int) -> LayerMap:
 
 
 def first(student_layers: int, teacher_layers: int) -> LayerMap:
-    """Maps to the first layers: g(m) = m, the paper's bottom strategy.
-
-    Raises:
-      UserError: the student has more layers than the teacher.
-    """
+    """Maps to the first layers: g(m) = m, the paper's bottom strategy. Raises as `uniform`."""
     _check(student_layers, teacher_layers)
     return tuple(range(1, student_layers + 1))
 
 
 def last(student_layers: int, teacher_layers: int) -> LayerMap:
-    """Maps to the last layers: g(m) = m + N - M, the paper's top strategy.
-
-    Raises:
-      UserError: the student has more layers than the teacher.
-    """
+    """Maps to the last layers: g(m) = m + N - M, the paper's top strategy. Raises as `uniform`."""
     _check(student_layers, teacher_layers)
     return tuple(range(teacher_layers - student_layers + 1, teacher_layers + 1))
 
@@ -63,7 +55,6 @@ def explicit(layers: Sequence[int], student_layers: int, teacher_layers: int) ->
       layers: g(1) to g(M); duplicates are allowed.
       student_layers: M.
       teacher_layers: N.
-
     Raises:
       UserError: the list does not have M layers, or has layers that the teacher lacks.
     """
@@ -84,13 +75,12 @@ _STRATEGIES = {"uniform": uniform, "top": last, "bottom": first}
 
 
 def named(mapping: str, student_layers: int, teacher_layers: int) -> LayerMap:
-    """Returns the map for the value of an option.
+    """Returns the map for an option's value.
 
     Args:
       mapping: `uniform`, `top`, `bottom` (TinyBERT, table 4), or a list of layers such as `3,6,9,12`.
       student_layers: M.
       teacher_layers: N.
-
     Raises:
       UserError: the name is unknown, or the list does not fit.
     """
@@ -106,10 +96,7 @@ def named(mapping: str, student_layers: int, teacher_layers: int) -> LayerMap:
 
 
 def layer_targets(stage: Stage, teacher: Features, names: Iterable[str]) -> dict[str, tf.Tensor]:
-    """Returns the teacher's features as targets by name and layer: `hidden_states_3`, `attention_logits_3`.
-
-    A layer that is requested twice has one target.
-    """
+    """Returns the teacher's features by name and layer: `hidden_states_3`, `attention_logits_3`; each layer once."""
     return {
         f"{name}_{layer}": tensor
         for name in names
@@ -123,7 +110,7 @@ def layer_pairs(
 ) -> Iterator[tuple[int, tf.Tensor, tf.Tensor]]:
     """Yields the student's layer, its feature and its target, for each requested layer.
 
-    The stage requests the same number of layers from teacher and student, in matching order.
+    The stage requests as many layers from the teacher as from the student, in matching order.
     """
     if name in stage.student_features:
         layers = stage.student_features[name], stage.teacher_features[name]

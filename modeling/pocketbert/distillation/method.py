@@ -129,8 +129,7 @@ class Method(Objective):
     def initialize(self, teacher: Model | None, student: Model) -> None:
         """Copies weights from teacher to student before training; by default none.
 
-        `teacher` is None with a teacher cache. A student from a directory keeps its weights: the run does not call
-        this.
+        `teacher` is None with a teacher cache. Runs skip this for a student from a directory, which keeps its weights.
         """
 
     def targets(self, stage: Stage, teacher: Features, batch: Batch) -> Targets:

@@ -156,10 +156,7 @@ class DistillationPlan(Plan):
     def prepare(self, run: PlannedRun, *, resumes: bool) -> dict[str, Any]:
         """See `Plan`; scores the teacher, and in a new run simple methods, and copies the method's weights.
 
-        Weights from a directory or a supernet stay as they are.
-
-        Returns:
-          The teacher's metrics and its cache's size.
+        Weights from a directory or a supernet stay as they are. Returns the teacher's metrics and its cache's size.
         """
         notes: list[str] = []
         result: dict[str, Any] = {"teacher_metrics": self.teacher_metrics(run, notes), "teacher_cache_bytes": None}

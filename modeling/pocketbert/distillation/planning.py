@@ -263,10 +263,7 @@ def _first_task(teacher: DirectoryDescription | None) -> TaskConfig | None:
 
 
 def _like_heads(task: TaskConfig, student: ModelInit, teacher: DirectoryDescription | None) -> TaskConfig:
-    """Returns the student's task: its head behaves like the head that it copies or continues.
-
-    It reads pairs as the teacher's head; without one, as its own head.
-    """
+    """Returns the student's task: its head reads pairs and answers like the head that it copies or continues."""
     source = teacher if student.layers else student.description
     heads = source.tasks[: 1 if student.layers else None] if source else ()
     for head in heads:

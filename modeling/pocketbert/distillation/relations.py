@@ -26,16 +26,14 @@ _LIVE_ARRAYS = 6
 def divergence_sum(teacher: Vectors, student: Vectors, mask: tf.Tensor, heads: int, chunk_bytes: int) -> tf.Tensor:
     """Sums KL(R^T ‖ R^S) over relation heads and tokens (queries), R = softmax(A_i·A_jᵀ / √d) over real keys.
 
-    Wang et al. 2021 (MiniLMv2), eq. 6 to 8. Any float types; computed in float32. The teacher gets no gradient.
+    Wang et al. 2021 (MiniLMv2), eq. 6 to 8. The sum is a float32 scalar in nats. The teacher gets no gradient.
 
     Args:
-      teacher: A_i and A_j, [B, S, H].
-      student: A_i and A_j, [B, S, H'].
+      teacher: A_i and A_j, [B, S, H], any float type.
+      student: A_i and A_j, [B, S, H'], any float type.
       mask: int32 [B, S], 1 = token.
       heads: number of relation heads R; divides H and H'.
       chunk_bytes: memory for a chunk of relations, at least one matrix.
-    Returns:
-      float32 scalar, nats.
     """
     fixed = tuple(_split_heads(tf.stop_gradient(vectors), heads) for vectors in teacher)
     weights, bias = tf.cast(mask, tf.float32), mask_bias(mask, tf.float32)[:, 0]

@@ -57,8 +57,6 @@ def distill(
       method: the method with its options.
       run: run options.
       callbacks: as for `finetune`.
-    Returns:
-      The student and its metrics.
     Raises:
       UserError: bad input, teacher and student do not match (the message lists all incompatibilities), a teacher cache
         was made from other data, or `output` contains a run with other options. Nothing was written.

@@ -1,4 +1,4 @@
-"""Cached targets in place of the teacher of a distillation."""
+"""Cached targets in place of a distillation's teacher."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class CachedTeacher:
     """Cached targets that replace a teacher.
 
     Attributes:
-      folder: folder of `pocketbert cache-teacher`.
-      teacher: model directory of the teacher. If given, its files must match those that the cache was made from.
+      folder: folder from `pocketbert cache-teacher`.
+      teacher: the teacher's model directory. If given, its files must match the cache's.
     """
 
     folder: Path

@@ -44,6 +44,8 @@ def teacher_cache_identity(
 ) -> TeacherCacheIdentity:
     """Returns the identity that a stage's cache must have.
 
+    Its `options` are all method options and stage values; a cache keeps those read by `targets`.
+
     Args:
       method: the method.
       stage: a stage that reads the teacher.
@@ -51,8 +53,6 @@ def teacher_cache_identity(
       teacher_directory: the teacher's model directory; its files are hashed. None in a run without the directory, which
         accepts any teacher.
       tokenizer: the examples' tokenizer; None accepts any tokenizer.
-    Returns:
-      The identity. Its `options` are all method options and stage values; a cache keeps those read by `targets`.
     """
     return TeacherCacheIdentity(
         teacher=None if teacher_directory is None else teacher_digest(teacher_directory),
@@ -66,11 +66,7 @@ def teacher_cache_identity(
 
 
 def teacher_digest(directory: str | os.PathLike[str]) -> str:
-    """Returns a SHA-256 over configuration and weights in a model directory.
-
-    Raises:
-      UserError: the folder is not a model directory.
-    """
+    """Returns a SHA-256 over configuration and weights; raises a `UserError` if the folder is not a model directory."""
     weights = stored_weights(directory)
     files = weights | {name: path for name, path in model_files(directory).items() if path.name == "config.json"}
     if not weights or weights == files:
@@ -117,10 +113,7 @@ def teacher_caches_digest(folder: Path, names: Collection[str]) -> str:
 
 
 def watched(stage: Stage) -> tuple[Stage, set[str]]:
-    """Returns a stage copy that records reads, and the growing set of names read from it and its options.
-
-    The names match the `options` in `teacher_cache_identity`.
-    """
+    """Returns a stage copy, and a growing set with the names read from it and its options, as in the identity."""
     read: set[str] = set()
     if stage.options is None:
         return _watched(stage, "stage.", read), read

@@ -24,7 +24,7 @@ def layer_of(name: str) -> int | None:
 
 
 def background(step: tf.Tensor | int, steps: int) -> tf.Tensor:
-    """Computes a phase's schedule: warm-up over the first tenth, then slow decay to 0.9.
+    """Computes a phase's schedule, float32: warm-up over the first tenth, then slow decay to 0.9.
 
     b(t) = min(10·t/T, 0.9 + 0.1·√(1 − t/T)); b = 1 for T = 1.
 
@@ -33,8 +33,6 @@ def background(step: tf.Tensor | int, steps: int) -> tf.Tensor:
     Args:
       step: t, counted from 0 in the phase; any shape.
       steps: T, steps in the phase.
-    Returns:
-      float32 with the shape of `step`.
     """
     import tensorflow as tf
 

@@ -1,7 +1,6 @@
 """Distils embedding, attention and hidden states over mapped layers (TinyBERT, EfficientBERT).
 
-The terms are `embedding`, `attention` and `hidden`, each a sum over the student's layers. TensorFlow is imported inside
-functions only.
+The terms are `embedding`, `attention` and `hidden`, each a sum over the student's layers. Functions import TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,11 +32,7 @@ def mapping_problems(spec: DistillationSpec, mapping: str) -> list[str]:
 
 
 def layer_features(spec: DistillationSpec, mapping: str, terms: Collection[str]) -> dict[str, Any]:
-    """Returns fields for a stage: weights of 1, and the teacher and student features in the terms.
-
-    Raises:
-      UserError: the layer map does not fit.
-    """
+    """Returns a stage's weights, all 1, and both models' features; raises a `UserError` if the map does not fit."""
     # Runs without losses on Transformer layers need no layer map, so they allow any depth.
     mapped: layer_maps.LayerMap = ()
     if {"attention", "hidden"} & {*terms}:
@@ -81,7 +76,7 @@ def all_targets(stage: Stage, teacher: Features) -> Targets:
 def all_losses(
     stage: Stage, targets: Targets, student: Features, adapters: Adapters, batch: Batch
 ) -> Mapping[str, tf.Tensor]:
-    """Returns the terms in the stage's weights: those in `TERMS`, each a sum over layers, `prediction` and `labels`.
+    """Returns the stage's terms: those in `TERMS`, each a sum over layers, `prediction` and `labels`.
 
     The stage's options have `temperature` and `mean_over_classes`.
     """

@@ -1,1 +1,1 @@
-"""Layers of the encoder, and the mean that all losses use."""
+"""The encoder's layers, and the mean in all losses."""

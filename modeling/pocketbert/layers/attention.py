@@ -19,9 +19,8 @@ ATTENTION_FEATURES = ("attention_logits", "attention_probs", *ATTENTION_VECTORS)
 class Attention(RoundingLayer):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017), output map, residual and norm.
 
-    The caller (`Block`) applies the projections, since some share an input.
-
-    Shapes: B batch, S keys, T queries, N heads, A width of all heads.
+    The caller (`Block`) applies the projections, since some share an input. Shapes: B batch, S keys, T queries, N
+    heads, A width of all heads.
 
     Args:
       config: encoder's architecture.

@@ -26,8 +26,7 @@ from pocketbert.layers.dropout import Dropout
 class Block(tf_keras.layers.Layer):
     """BERT's layer, or MobileBERT's with a bottleneck and stacked feed-forward networks.
 
-    Shapes: B batch, S length, T output length (S, 1, or the number of `positions`), H hidden_size, A width of all
-    heads.
+    Shapes: B batch, S length, T output length (S, 1, or that of `positions`), H hidden_size, A width of all heads.
 
     Args:
       config: encoder's architecture.

@@ -1,4 +1,4 @@
-"""Checks of tensor values, in eager code and in graphs."""
+"""Checks tensor values, in eager code and in graphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def require(condition: tf.Tensor, rule: str, received: tf.Tensor) -> list[tf.Ope
     Args:
       condition: bool scalar.
       rule: start of the error message.
-      received: scalar value that breaks the rule.
+      received: the scalar value that breaks the rule.
     Returns:
-      Operations for `tf.control_dependencies` around the code that needs valid values.
+      Operations for `tf.control_dependencies` around code that needs valid values.
     Raises:
       UserError: the condition is false, in eager code. A graph raises an `InvalidArgumentError`; see `user_errors`.
     """
@@ -34,7 +34,7 @@ def require(condition: tf.Tensor, rule: str, received: tf.Tensor) -> list[tf.Ope
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Converts errors of `require` in graphs that run inside the block to `UserError`."""
+    """Converts `require` errors in graphs that run inside the block to `UserError`."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

@@ -17,10 +17,10 @@ class Embeddings(RoundingLayer):
     """Sums word, position and segment embeddings, and normalizes the sum.
 
     MobileBERT (section 3.4) concatenates each word embedding with its neighbours' before a linear map. Positions after
-    the last token count as `pad_token_id`, so padding has no effect. Without padding the neighbour is zero, as in the
-    authors' code and in transformers, or the padding row in `padding_after_texts`. This row starts at zero and gets no
-    gradient, neither here (a masked token may have become [PAD]) nor as a row in the output matrix. In released weights
-    it is not zero.
+    the last token count as `pad_token_id`, so padding's content has no effect. Without padding the neighbour is zero,
+    as in the authors' code and in transformers, or the padding row in `padding_after_texts`. This row starts at zero
+    and gets no gradient, neither here (a masked token may have become [PAD]) nor as a row in the output matrix. In
+    released weights it is not zero.
 
     RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids except
     `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`. With one

@@ -1,4 +1,4 @@
-"""Layouts of an encoder's graph."""
+"""Layouts for an encoder's graph."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class GraphForm:
       fused_projections: compute linear maps with the same input as one matrix product.
       first_token_only: compute the last layer for the first token only, so `sequence_output` has length 1.
       attend_to_inputs: with `first_token_only`: in the last layer, attend to the inputs of keys and values.
-      padding_bias: added to the attention logits of padding. NoNorm does not bound logits (thousands were observed), so
-        -1e4 would leak.
+      padding_bias: added to padding's attention logits. NoNorm does not bound logits (thousands were observed), so -1e4
+        would leak.
       scaled_residuals: sub-layers that multiply their residual by a factor per feature, such as `layers.0.attention`,
         `layers.0.feed_forwards.1` or `layers.0.bottleneck`.
     """

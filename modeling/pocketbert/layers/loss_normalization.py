@@ -87,12 +87,9 @@ def normalized_sum(values_sum: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
 
 @contextlib.contextmanager
 def count_weights() -> Iterator[list[tf.Tensor]]:
-    """Collects the total weight in each `masked_mean` inside the block, in the order of the calls.
+    """Yields a list for the total weight, a float32 scalar, in each `masked_mean` inside the block, in call order.
 
     Do not use the means themselves: they divide by this part's weight only.
-
-    Yields:
-      A list that receives float32 scalars.
     """
     totals: list[tf.Tensor] = []
     with _entered(_Recording(totals)):

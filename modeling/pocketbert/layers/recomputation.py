@@ -1,4 +1,4 @@
-"""Gradient checkpointing: a layer is computed again in the backward pass instead of being stored."""
+"""Gradient checkpointing: the backward pass computes a layer again instead of storing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pocketbert.layers.dropout import Dropout
 def recomputed(
     block: Any, x: tf.Tensor, mask_bias: tf.Tensor, wanted: Sequence[str]
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Runs a `Block` in training, and stores only its input and outputs for the backward pass.
+    """Runs a `Block` in training as `Block.call`, and stores only its input and outputs for the backward pass.
 
     Chen et al. 2016, section 4.1 (https://arxiv.org/abs/1604.06174), with the layers as segments. Both passes draw the
     same dropout, so the gradients are those without recomputation, up to rounding.
@@ -24,9 +24,6 @@ def recomputed(
       x: feature map [B, S, H].
       mask_bias: [B, 1, 1, S]; it gets no gradient.
       wanted: attention features to return, as in `Block.call`.
-
-    Returns:
-      The feature map [B, S, H] and the wanted features.
     """
     layers = [part for part in block.submodules if isinstance(part, Dropout) and part.generator is not None]
     seeds = [layer.draw_seed() for layer in layers]

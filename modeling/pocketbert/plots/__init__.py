@@ -1,1 +1,1 @@
-"""Plots of what a model computes for your texts."""
+"""Plots a model's attention and feed-forward networks."""

@@ -52,8 +52,7 @@ def plot_attention(
 ) -> AttentionPlots:
     """Draws attention maps for a text, and the share of [SEP] among the most attended tokens in many texts.
 
-    The output folder gets `report.html`; for a text `attention.png`; for examples `separators.png` and
-    `separators.json`.
+    `output` gets `report.html`; for a text `attention.png`; for examples `separators.png` and `separators.json`.
 
     Args:
       model: model directory, or a name that `from_pretrained` knows.

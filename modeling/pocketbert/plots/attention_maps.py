@@ -82,7 +82,7 @@ def all_layers(model: Model) -> LayerMap:
 def paired_layers(
     model: Model, student: Model, layers: Sequence[int] = (), student_layers: Sequence[int] = ()
 ) -> tuple[LayerMap, LayerMap]:
-    """Pairs a model's layers with a student's.
+    """Pairs a model's layers with a student's, and returns both.
 
     Args:
       model: the model, usually the teacher.
@@ -90,8 +90,6 @@ def paired_layers(
       layers: the model's layers. Without `student_layers`, only layers in the uniform map.
       student_layers: the student's layers. Without `layers`, the uniform map gives the model's; without either, all
         layers in the shallower model are paired.
-    Returns:
-      The model's and the student's layers, pair by pair.
     Raises:
       UserError: a model lacks a layer, the numbers of layers differ, or the map does not have a layer.
     """
@@ -123,11 +121,7 @@ def paired_layers(
 
 
 def checked_tokenizer(model: Model, tokens: int, name: str) -> Tokenizer:
-    """Returns the model's tokenizer.
-
-    Raises:
-      UserError: the model has no tokenizer, or too few positions.
-    """
+    """Returns the model's tokenizer; raises a `UserError` if it has none, or too few positions."""
     most = model.config.max_position_embeddings
     if model.tokenizer is None:
         raise UserError("the model must have a tokenizer; its directory has no vocabulary files; put them there")

@@ -41,10 +41,8 @@ def ffn_surface(config: EncoderConfig, points: int = 81) -> np.ndarray:
     """Computes the last layer's mean output for inputs with two features.
 
     The networks have no attention, weights of 1 and biases of 0. Instead of layer normalization, the mean of residual
-    and network follows each network.
-
-    Choices for values that the paper does not give: "the simple average operation" is this mean. The inner width is
-    scaled to two features, 2·inner/hidden rounded down, and at least 1.
+    and network follows each network: the paper's "simple average operation", in our reading. Another choice: the inner
+    width is scaled to two features, 2·inner/hidden rounded down, and at least 1.
 
     Args:
       config: the architecture.

@@ -1,4 +1,4 @@
-"""Surfaces of feed-forward networks as PNG images, and their page."""
+"""Feed-forward surfaces as PNG images, and their page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COLUMNS = 3
 # In inches.
 _SIDE = 3.6
-# Lines of a surface in each direction.
+# Lines per surface in each direction.
 _LINES = 41
 
 
@@ -28,7 +28,7 @@ def surfaces_png(surfaces: Mapping[str, np.ndarray], axis: np.ndarray) -> bytes:
 
     Args:
       surfaces: model → values [points, points], first feature before second; values that are not finite stay empty.
-      axis: values of both features, [points].
+      axis: both features' values, [points].
     """
     return draw_png(lambda figure: _draw(figure, surfaces, axis))
 
@@ -36,12 +36,12 @@ def surfaces_png(surfaces: Mapping[str, np.ndarray], axis: np.ndarray) -> bytes:
 def page(
     configs: Mapping[str, EncoderConfig], surfaces: Mapping[str, np.ndarray], axis: np.ndarray, image: bytes
 ) -> str:
-    """Renders a self-contained HTML page with the networks of each model.
+    """Renders a self-contained HTML page with each model's networks.
 
     Args:
       configs: model → architecture.
       surfaces: model → values [points, points].
-      axis: values of both features, [points].
+      axis: both features' values, [points].
       image: the drawn surfaces.
     """
     models = []
@@ -89,7 +89,7 @@ def _draw(figure: Figure, surfaces: Mapping[str, np.ndarray], axis: np.ndarray) 
         figure.add_axes(axes)
         shown = np.where(np.isfinite(values), values, np.nan)
         axes.plot_surface(first, second, shown, cmap=colours, rcount=_LINES, ccount=_LINES, linewidth=0)
-        # A preset, or the last two parts of a path.
+        # A preset, or a path's last two parts.
         axes.set_title(str(Path(*Path(name).parts[-2:])), fontsize=9, color=INK)
         axes.set_xticks(ticks)
         axes.set_yticks(ticks)

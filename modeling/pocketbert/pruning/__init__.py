@@ -1,1 +1,1 @@
-"""Removal of weights that a user does not need."""
+"""Removes weights that a user does not need."""

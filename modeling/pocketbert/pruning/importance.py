@@ -53,11 +53,7 @@ class Importance:
 
 
 def read_importance(path: Path) -> Importance:
-    """Reads the file from `Importance.write`.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Reads the file from `Importance.write`; raises a `UserError` if it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -88,10 +84,8 @@ def measure_importance(
     A weight w has the importance |w| · Σ over batches |∂loss/∂w|, with the task's loss, a mean over the batch, and
     without dropout. A head sums over its columns in the attention-output weight, a neuron over its row in the first and
     its column in the second feed-forward weight (ROSITA, Liu et al. 2021, as in the code for Marginal Utility
-    Diminishes). Absolute values are summed, since signed gradients add up to zero where training has converged. The
-    last batch may be smaller; its gradient counts as one batch.
-
-    Sums within a batch are float32, sums over batches float64.
+    Diminishes). Absolute values are summed, since signed gradients add up to zero where training has converged. A
+    smaller last batch counts as one batch. Sums within a batch are float32, sums over batches float64.
 
     Args:
       model: the fine-tuned teacher, with one head.

@@ -59,10 +59,7 @@ def page(
 
 
 def _head_map(heads: np.ndarray, kept_heads: Mapping[int, list[int]]) -> dict[str, Any]:
-    """Returns coordinates for one square per head, layers from top to bottom; opacity relative to the layer's highest.
-
-    `kept_heads` maps remaining layers, counted from 1, to their remaining heads.
-    """
+    """Returns one square per head, layers from top to bottom; opacity relative to the layer's highest importance."""
     cells = []
     for layer, scores in enumerate(heads):
         highest = float(scores.max()) or 1.0

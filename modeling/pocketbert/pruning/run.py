@@ -59,8 +59,6 @@ def prune(
       output: the run's folder: `model/`, `importance.safetensors`, `report.html`, `result.json`.
       config: sizes and options.
       overwrite: discard a finished run in the output folder, or a run with other options.
-    Returns:
-      The model with its sizes and metrics.
     Raises:
       UserError: a size exceeds the teacher's, the teacher has another head or architecture, the examples have no
         labels, or `output` contains a run with other options. Nothing was written.

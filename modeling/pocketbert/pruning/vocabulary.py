@@ -79,8 +79,6 @@ def trim_vocabulary(
       keep: file with tokens to keep in any case, one per line.
       dev_text: texts for the measurement; by default, every tenth paragraph in `text`.
       overwrite: replace an existing model directory.
-    Returns:
-      Sizes before and after, and how many sentences and tokens stay the same.
     Raises:
       UserError: the model has no tokenizer, a text cannot be read, or an option is invalid. Nothing is written.
     """

@@ -24,11 +24,7 @@ def write_pruned(
     config: PruneConfig,
     folder: Path,
 ) -> float:
-    """Writes a pruned model's directory, with its teacher's heads and tokenizer.
-
-    Returns:
-      The fraction of the word embedding's squared norm in its factors.
-    """
+    """Writes a pruned model's directory; returns the fraction of the word embedding's squared norm in its factors."""
     pruned = config.pruned(teacher.config)
     tensors, energy = prune_weights(tensors, teacher.config, pruned, importance, config.kept_layers(teacher.config))
     write_directory(folder, pruned, teacher.tasks, tensors, teacher.vocabulary, overwrite=True)

@@ -1,4 +1,4 @@
-"""Rendering of HTML reports. Each page is self-contained, readable on a phone, and extends `page.html`."""
+"""Renders HTML reports. Each page is self-contained, readable on a phone, and extends `page.html`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def render(
     """Renders a page that needs no other file.
 
     Args:
-      template: name of the template, such as `scores.html`.
-      package: package whose folder `templates` has the page's own templates.
+      template: template name, such as `scores.html`.
+      package: package with the page's own templates in its folder `templates`.
       filters: name → function for the template.
-      **values: variables of the template; a missing one is an error.
+      **values: template variables; a missing one is an error.
     """
     import jinja2
 

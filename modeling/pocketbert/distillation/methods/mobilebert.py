@@ -239,9 +239,7 @@ class MobileBERT(Method):
         return problems
 
     def initialize(self, teacher: Model | None, student: Model) -> None:
-        """Copies the teacher's embedding and heads in progressive and joint transfer (section 3.6).
-
-        A student from a directory keeps its weights: a run does not call this. See `teacher_copy`.
+        """Copies the teacher's embedding and heads in progressive and joint transfer (section 3.6); see `teacher_copy`.
 
         Raises:
           UserError: there is no live teacher.
