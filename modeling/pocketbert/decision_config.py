@@ -72,11 +72,7 @@ class DecisionConfig:
 
 
 def decision_config(given: DecisionConfig | Mapping[str, Any] | None) -> DecisionConfig | None:
-    """Returns a configuration from its fields, for example from JSON.
-
-    Raises:
-      UserError: a field is unknown or has a wrong value.
-    """
+    """Makes a configuration from its fields, as in JSON; raises a `UserError` for unknown fields or bad values."""
     if given is None or isinstance(given, DecisionConfig):
         return given
     if not isinstance(given, Mapping):

@@ -78,13 +78,10 @@ def distill_and_compare(
 
     Call it again with the same arguments to resume. It reuses a finished distillation in `output`.
 
-    The arguments are those of `distill`, or of `train_seeds` for several seeds, and
-
-    - `learning_rate`, the fine-tuning's peak rate (None: as in the stage that trains the head; schedule, batch size and
-      sequence length are always this stage's),
-    - `others`, folders of finished runs with the same dev split, to show in the table.
-
-    Each run's folder receives `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
+    The arguments are those of `distill`, or of `train_seeds` for several seeds; `learning_rate`, the peak rate in
+    fine-tuning (None: as in the stage that trains the head, like schedule, batch size and sequence length always); and
+    `others`, folders with finished runs on the same dev split, to show in the table. Each run's folder receives
+    `fine_tuned/`; `output` receives `comparison.json` and `report.html`.
 
     Returns:
       The result of `distill` or `train_seeds`, with the result of `compared` as `comparison`.

@@ -1,4 +1,4 @@
-"""A distillation's plan: a teacher, live or cached, adds targets, adapters and scores to a run."""
+"""The distillation plan: a teacher, live or cached, adds targets, adapters and scores to a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes and validates a distillation's plan before a run writes files."""
+"""Makes and validates the plan for a distillation before a run writes files."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def describe_teacher(
     }
     if not described:
         raise UserError(f"{cache}: a teacher cache has one folder per stage, from pocketbert cache-teacher; found none")
-    # The folder may also contain other teachers' stages, such as a general distillation's encoder.
+    # The folder may also contain other teachers' stages, such as the encoder from general distillation.
     readable = [teacher for name, teacher in described.items() if reads(name, teacher)]
     return [*readable, *described.values()][0]
 

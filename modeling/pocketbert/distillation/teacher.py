@@ -1,4 +1,4 @@
-"""Cached targets in place of a distillation's teacher."""
+"""Cached targets in place of a teacher."""
 
 from __future__ import annotations
 

@@ -61,11 +61,7 @@ class Dense(RoundingLayer):
             super().round_like(rounding)
 
     def reads(self, norm: LayerNorm | NoNorm) -> None:
-        """Makes the layer round as behind a norm.
-
-        The converter moves gamma and beta into the layers behind a norm, so the file rounds the values before gamma,
-        and the weights with it.
-        """
+        """Makes the layer round as behind a norm: export moves gamma and beta into it and rounds values before them."""
         # A function, because Keras tracks every layer that is an attribute.
         self._norm = lambda: (norm.gamma, norm.beta)
 

@@ -31,7 +31,7 @@ from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
 from pocketbert.training.state import digest_directory
 
-# In a run's folder, besides a training's files.
+# In a run's folder, besides the files from training.
 IMPORTANCE_FILE = "importance.safetensors"
 
 

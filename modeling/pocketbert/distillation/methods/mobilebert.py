@@ -57,8 +57,8 @@ class MobileBERT(Method):
       transfer adds these terms to eq. 4 with the same weights.
     - Learning rates and schedules: as in the authors' code. Distillation uses 1.5e-3 after 10,000 warm-up steps, then
       linear decay to 0. For progressive transfer, see `transfer_rates`. Joint and auxiliary transfer have no public
-      code: joint transfer is one phase in which every layer is current; auxiliary transfer uses distillation's schedule
-      over the steps of both.
+      code: joint transfer is one phase in which every layer is current; auxiliary transfer uses the distillation
+      schedule over the steps of both.
     - Batch size 2048 in transfer, length 512, LAMB without bias correction, and no student dropout: as in the authors'
       code.
 
