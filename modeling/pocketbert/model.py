@@ -179,8 +179,8 @@ class Model(tf_keras.Model):
             for probabilities with all digits) or for Keras.
         Returns:
           A dict for each text, as `Bundle.predict` returns it: `label` (None for a rejected text) and `probabilities`
-            for classification, `labels` and `probabilities` for multi_label, `score` for regression, `answer` with its
-            `start`, `end`, `score` and `probability` for spans; or the result from Keras' `predict`.
+          for classification, `labels` and `probabilities` for multi_label, `score` for regression, `answer` with its
+          `start`, `end`, `score` and `probability` for spans; or the result from Keras' `predict`.
         Raises:
           UserError: the model has no supervised task or no vocabulary, the inputs are neither all texts nor all pairs,
             or an output is not finite.
@@ -368,7 +368,7 @@ def from_pretrained(
       seed: seed for the new head and dropout.
       headless: load the encoder alone, for example from a model with a head that PocketBERT lacks.
     Returns:
-      The model with its heads and, if the folder has its files, a tokenizer.
+      The model with its heads, and a tokenizer if the folder has its files.
     Raises:
       UserError: there is no such folder or name, the download failed, or the folder has problems; lists all of them.
     """

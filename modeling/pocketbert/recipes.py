@@ -29,8 +29,8 @@ u is a number format's relative step, r its root mean square rounding error.
 - `dynamic_wi4`: the largest of 32 normally distributed weights is 2.1 deviations on average, so steps are 2.1/7,
   r = 2.1/(7·sqrt(12)) = 8.6 %; with the activations 8.8 % per dense layer, 4.4 times `dynamic_wi8`. Outputs sum many
   rounded weights, and the largest, most important weights are rounded relative to themselves. Six blocks leave 26 % by
-  the estimate for `dynamic_wi8`; the bound is 35 %. The share of changed labels grows with the error: 7 % instead of 3
-  %. The metric may drop as for `dynamic_wi8`.
+  the estimate for `dynamic_wi8`; the bound is 35 %. The share of changed labels grows with the error: 7 % instead of
+  3 %. The metric may drop as for `dynamic_wi8`.
 - `static_wi8_ai8`: one range serves all texts, and dense layers also round their outputs. A range of 12 deviations has
   steps of 12/255, r = 12/(255·sqrt(12)) = 1.4 %; three such roundings and the weights' make 2.6 %, 1.3 times
   `dynamic_wi8`, and so are the bounds.

@@ -30,8 +30,8 @@ class EmbeddingDistillation(Method):
       https://arxiv.org/abs/2004.09813), as a mean over texts and features. If the widths differ, a linear map, which is
       not exported, takes the student's vector to the teacher's width.
     - `similarities`: the KL divergence between the teacher's and the student's distribution over the batch's other
-      texts. The probabilities are the softmax over their cosines, divided by a temperature (Fang et al. 2021, SEED, eq.
-      4 and 5, https://arxiv.org/abs/2101.04731, with the batch in place of the queue).
+      texts. The probabilities are the softmax over their cosines, divided by a temperature (Fang et al. 2021, SEED,
+      eq. 4 and 5, https://arxiv.org/abs/2101.04731, with the batch in place of the queue).
 
     With `dimensions`, the first features in the student's vectors are embeddings, too: `similarities` is the mean over
     all widths (Kusupati et al. 2022, Matryoshka representations, eq. 1, https://arxiv.org/abs/2205.13147, with this
@@ -45,7 +45,7 @@ class EmbeddingDistillation(Method):
       dimensions: numbers of leading features that are embeddings by themselves, such as 64,128,256.
       max_length: maximum sequence length.
       epochs: passes over the pairs.
-      batch_size: pairs per batch, so half as many as compared texts.
+      batch_size: pairs per batch; a batch compares twice as many texts.
       learning_rate: peak learning rate.
       warmup_ratio: share of steps for warm-up.
       weight_decay: decoupled weight decay, except for biases and norms.

@@ -45,7 +45,7 @@ class HSK(Method):
     Choices for values that the paper does not give:
 
     - L_top is 10 for teachers with 12 layers, and the same share, rounded, for others. Att (L_top = 12) uses the
-      teacher's last layer's attention for the student's last.
+      attention in the teacher's last layer for the student's last layer.
     - The embedding has no attention; it uses layer 1's, as in the authors' code.
     - The stages use BERT's weight decay and clipping; `prediction` has 10 % warm-up, as in `tinybert`. Regression
       learns the teacher's scores, as in `tinybert`.

@@ -33,11 +33,11 @@ _TASK_LENGTH = 128
 class MiniLMv2(Method):
     """MiniLMv2 (Wang et al. 2021, https://arxiv.org/abs/2012.15828).
 
-    The stage `relations` distils one teacher layer into the student's last layer. The loss is eq. 5: per relation, the
-    KL divergence between the teacher's and the student's relation, as a mean over relation heads and tokens (eq. 6 to
-    8); then the sum. Each term has its relation's name, such as `qq`. Teacher and student may differ in depth, width
-    and number of heads. The teacher computes nothing above its layer's projections, and the student nothing above its
-    last layer's. So the last layer's output and the pooler keep their initial weights until you fine-tune the student.
+    The stage `relations` distils one teacher layer into the student's last layer. The loss is eq. 5, a sum over
+    relations. Each term is the KL divergence between the teacher's and the student's relation, averaged over relation
+    heads and tokens (eq. 6 to 8), and has its relation's name, such as `qq`. Teacher and student may differ in depth,
+    width and number of heads. Each model computes nothing above the projections in its layer. So the rest of the
+    student's last layer and its pooler keep their initial weights until you fine-tune it.
 
     The paper distils on plain text, and you fine-tune the student afterwards. With a task, this method does both on the
     task's examples: the stage `relations`, then the stage `finetuning` on the labels (appendix C).
