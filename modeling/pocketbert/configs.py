@@ -320,8 +320,7 @@ class TaskConfig:
         v as [u, v, |u − v|, u·v]; None reads both texts together.
       null_threshold: for spans: the answer is empty if [CLS], as start and end, scores higher than the best answer by
         more than this; None to answer every question.
-      embedding: for embeddings: pooling, dense layer and prompts; an object with its fields becomes an
-        `EmbeddingConfig`.
+      embedding: for embeddings: pooling, dense layer and prompts; or an object with these fields.
       activation: for regression: `sigmoid` gives scores from 0 to 1, as sentence-transformers' rerankers do; None, or a
         reranker's `identity`, gives the logit.
       decisions: for classes and labels: answer thresholds, or an object with their fields; None for the defaults.

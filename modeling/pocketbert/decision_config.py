@@ -18,8 +18,7 @@ class DecisionConfig:
 
     Attributes:
       thresholds: for several labels: one for each label, which is given if its probability reaches it; without them
-        0.5. For two classes: one for each class, which sum to 1; the class with a probability above its threshold is
-        the answer.
+        0.5. For two classes: one for each class, which sum to 1; the class above its threshold is the answer.
       reject_below: for one of several classes: the answer is None if the highest probability is below this.
     """
 

@@ -157,8 +157,7 @@ class Encoder(tf_keras.Model):
 
         Args:
           inputs: int32 [B, S] by name.
-          request: names (all layers), or name → layers, counted from 1. In `hidden_states`, layer 0 is the embedding
-            output.
+          request: names (all layers), or name → layers, counted from 1. Layer 0 of `hidden_states` is the embedding.
           training: whether dropout is active.
         Returns:
           Name → one tensor per layer, in the requested order: `hidden_states` [B, S, H]; `attention_logits` (scaled dot

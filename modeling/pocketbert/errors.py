@@ -16,8 +16,7 @@ _CONTROLS = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class UserError(ValueError):
     """Invalid input. The message gives rule, received value and remedy.
 
-    The command line prints it as one line on stderr and exits with code 2. Messages that quote long input are shortened
-    in the middle.
+    The command line prints it as one line on stderr and exits with code 2. Long messages are shortened in the middle.
     """
 
     # Otherwise Keras and AutoGraph add a page of text to the message.

@@ -138,8 +138,7 @@ def parse(text: str) -> FeedForwardExpression:
     """Parses an expression and checks the search space's rules.
 
     Args:
-      text: for example `linear1_2(relu(mul(linear1_2(x),x)))`. In the authors' form, linear maps have a second
-        argument, `wb1` or `wb2`.
+      text: for example `linear1_2(relu(mul(linear1_2(x),x)))`. The authors' second arguments `wb1` and `wb2` also work.
     Raises:
       UserError: the text is not an expression, or breaks a rule; the message names rule and character.
     """

@@ -2,8 +2,7 @@
 
 Library messages never contain a flag: `argument("overwrite", True)` reads `overwrite=True` for a Python caller and
 `--overwrite` for a command's user. The command line selects its notation with `use_notation`
-(`pocketbert.commands.flag_notation`). The notation applies when a message is made, so make messages in functions, not
-in constants.
+(`pocketbert.commands.flag_notation`). The notation applies when a message is made, so make messages in functions.
 """
 
 from __future__ import annotations

@@ -189,8 +189,7 @@ def option_problems(options: Any, may_be_zero: Collection[str] = ()) -> list[str
     """Lists problems with the values in an options dataclass, for its `__post_init__`.
 
     Args:
-      options: an instance. Fields with choices must have an allowed value and numbers must be positive; `| None` allows
-        None.
+      options: an instance. Fields with choices need an allowed value, numbers must be positive; `| None` allows None.
       may_be_zero: numbers that may be zero, besides those in the dataclass' `MAY_BE_ZERO`.
     """
     problems = []

@@ -194,8 +194,7 @@ def target_specs(
 ) -> tuple[tuple[TargetSpec, ...], np.ndarray | None, set[str]]:
     """Finds a stage's target shapes, the tokens to keep per example, and the options that affect them.
 
-    Evaluates `targets` with two batch sizes and two lengths. An axis that follows the length is a token axis; a
-    constant axis is not.
+    Evaluates `targets` with two batch sizes and two lengths. An axis that follows the length is a token axis.
 
     Returns:
       The targets ordered by name, `Method.candidates`, and the names of those options in `teacher_cache_identity`.

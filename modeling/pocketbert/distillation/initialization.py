@@ -1,7 +1,6 @@
 """Initializes students from teacher layers or from a supernet, and adapters.
 
-BERT-PKD and DistilBERT start from teacher layers (TinyBERT, section 4.4). TinyBERT starts from general distillation,
-which is a model directory here.
+BERT-PKD and DistilBERT start from teacher layers (TinyBERT, section 4.4). TinyBERT starts from general distillation.
 """
 
 from __future__ import annotations
@@ -127,8 +126,7 @@ def teacher_arrays(
     Args:
       student: the student.
       teacher: the teacher, or its model directory.
-      teacher_task: task of the teacher's head, as in `DistillationSpec.teacher_task`; None for the task in its
-        directory.
+      teacher_task: task of the teacher's head, see `DistillationSpec`; None for the task in its directory.
       layers: teacher layers, counted from 1.
     Raises:
       UserError: the directory is missing or cannot be read.

@@ -202,8 +202,7 @@ def relation_transfer(
     tokens; each distribution is over A_j's tokens. All heads' vectors are concatenated and split into relation heads,
     so teacher and student may differ in width and attention heads.
 
-    The relations, R matrices [S, S] per text, are never all in memory: `divergence_sum` computes the loss and its
-    gradient in chunks.
+    The relations, R matrices [S, S] per text, are never all in memory: `divergence_sum` works in chunks.
 
     Args:
       teacher_vectors: [B, S, H], queries, keys or values (A_i), heads concatenated.
@@ -242,8 +241,7 @@ def masked_hidden(
     """Compressed hidden state distillation for one layer.
 
     Liu et al. 2021 (HSK), eq. 3 and section 2.3, https://arxiv.org/abs/2106.05691: MSE(H^S·W, M ⊙ H^T). Eliminated
-    widths have the target 0 and count in the mean. Eliminated tokens do not count. Do not call the function for
-    eliminated layers.
+    widths have the target 0 and count in the mean. Eliminated tokens do not count; skip eliminated layers.
 
     Args:
       teacher_hidden: [B, S, H].

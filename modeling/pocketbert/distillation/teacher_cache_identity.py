@@ -50,8 +50,7 @@ def teacher_cache_identity(
       method: the method.
       stage: a stage that reads the teacher.
       encoded: the stage's examples.
-      teacher_directory: the teacher's model directory; its files are hashed. None in a run without the directory, which
-        accepts any teacher.
+      teacher_directory: the teacher's model directory; its files are hashed. None accepts any teacher.
       tokenizer: the examples' tokenizer; None accepts any tokenizer.
     """
     return TeacherCacheIdentity(

@@ -75,8 +75,7 @@ def project(pairs: Sequence[tuple[tf.Tensor, Dense | None]], *, fused: bool) -> 
 
     Args:
       pairs: (input, layer); None returns the input.
-      fused: compute layers with the same input tensor as one product with concatenated kernels, a constant in an
-        exported graph.
+      fused: compute layers with the same input tensor as one product with concatenated kernels.
     """
     if not fused:
         return [x if linear is None else linear(x) for x, linear in pairs]

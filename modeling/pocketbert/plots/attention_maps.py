@@ -43,8 +43,7 @@ def attention_maps(
       text: the text.
       text_pair: a pair's second text.
       layers: layers, counted from 1; none for all.
-      max_tokens: maximum number of tokens, including special tokens; longer texts are truncated, so that the model does
-        not read the rest.
+      max_tokens: maximum number of tokens, including special tokens; longer texts are truncated.
     Raises:
       UserError: the text has no tokens, the model has no tokenizer or too few positions, it lacks a layer, or its
         attention is not finite.

@@ -67,8 +67,7 @@ def trim_vocabulary(
     """Writes a model directory with only the tokens in your texts, and their embedding rows.
 
     Special tokens and single characters (bytes for byte-level BPE) are always kept, so the trimmed tokenizer can still
-    write every word. If a text's tokens are all kept and its words known, it gets the same tokens and bit-identical
-    outputs.
+    write every word. A text with only kept tokens and known words has bit-identical outputs.
 
     Args:
       model: model directory with a tokenizer.

@@ -67,8 +67,7 @@ class HSK(Method):
       separator_id: id of the separator, for tokens without [SEP] (default: from the tokenizer).
       max_length: maximum sequence length (default: paper 64 for CoLA and SST-2, otherwise 128; questions 384).
       epochs: passes over the data in each stage without its own number of epochs (default: the paper's).
-      hidden_epochs: passes over the data in `hidden` (default: paper 20, but 30 for CoLA, 10 for SST-2, and 5 for QNLI
-        and MNLI).
+      hidden_epochs: passes over the data in `hidden` (default: paper 20; CoLA 30, SST-2 10, QNLI and MNLI 5).
       hidden_learning_rate: constant learning rate in `hidden`.
       prediction_epochs: passes over the data in `prediction` (default: paper 5).
       prediction_learning_rate: peak learning rate in `prediction` (default: paper 2e-5, MNLI 5e-5).

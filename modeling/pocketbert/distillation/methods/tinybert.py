@@ -131,8 +131,7 @@ class TinyBERT(Method):
       general_steps: number of steps, instead of passes over the text.
       general_batch_size: batch size.
       general_learning_rate: peak learning rate (default: paper 1e-4, authors-code 5e-5).
-      intermediate_epochs: passes over the task's data (default: paper 20, but 50 for CoLA and 10 for MNLI, QQP and
-        QNLI).
+      intermediate_epochs: passes over the task's data (default: paper 20; CoLA 50; MNLI, QQP and QNLI 10).
       intermediate_batch_size: batch size.
       intermediate_learning_rate: peak learning rate (default: paper 5e-5; 3e-4 for an untrained student).
       intermediate_schedule: schedule: `constant`, or `linear` decay to 0.
