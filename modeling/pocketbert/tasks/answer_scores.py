@@ -1,14 +1,12 @@
-"""Scores of answers as fractions of one: exact match and F1 of words, as the scripts of SQuAD and MLQA compute them.
-
-One question is scored at a time, so a file of any size needs two numbers per question.
+"""Answer scores as fractions: exact match and word F1, by the SQuAD and MLQA scripts.
 
 SQuAD's scripts are those in tf-models-official, `official.nlp.tools.squad_evaluate_v1_1` and `…_v2_0` (Rajpurkar et al.
-2016, 2018). Both lower-case, drop ASCII punctuation and the articles a, an and the, and take the best of several right
-answers. They differ for an answer of which nothing is left: its F1 is 0 in 1.1; in 2.0 it means "no answer".
+2016, 2018). Both lower-case, drop ASCII punctuation and the articles a, an and the, and take the best among several
+right answers. An answer may become empty: its F1 is 0 in 1.1; in 2.0 it means "no answer".
 
 MLQA's script, `mlqa_evaluation_v1.py` (Lewis et al. 2020, https://arxiv.org/abs/1910.07475, section 5), lower-cases,
-drops all Unicode and ASCII punctuation and the articles of the language, and splits at white space and, in Chinese,
-around each ideograph. The language is that of the paragraph, since answers are parts of it.
+drops all Unicode and ASCII punctuation and the language's articles, and splits at white space and, in Chinese, around
+each ideograph. The paragraph determines the language, since answers are parts of it.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def squad_scorer(any_impossible: bool) -> AnswerScorer:
 
 
 def squad_1_score(prediction: str, right_answers: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1 of one answer by SQuAD 1.1's script; needs at least one right answer."""
+    """Exact match and F1 for one answer by SQuAD 1.1's script; needs at least one right answer."""
     from official.nlp.tools import squad_evaluate_v1_1
 
     scores = squad_evaluate_v1_1.evaluate(_as_data_set(right_answers), {"": prediction})
@@ -60,7 +58,7 @@ def squad_1_score(prediction: str, right_answers: Sequence[str]) -> tuple[float,
 
 
 def squad_2_score(prediction: str, right_answers: Sequence[str]) -> tuple[float, float]:
-    """Exact match and F1 of one answer by SQuAD 2.0's script; without right answers, "" is right."""
+    """Exact match and F1 for one answer by SQuAD 2.0's script; without right answers, "" is right."""
     from official.nlp.tools import squad_evaluate_v2_0
 
     scores = squad_evaluate_v2_0.evaluate(_as_data_set(right_answers), {"": prediction})
@@ -70,16 +68,14 @@ def squad_2_score(prediction: str, right_answers: Sequence[str]) -> tuple[float,
 def mean_scores(
     exact: Sequence[float] | np.ndarray, f1: Sequence[float] | np.ndarray, is_impossible: Sequence[bool] | np.ndarray
 ) -> dict[str, float]:
-    """Mean scores of a file.
+    """Returns a file's mean scores, `exact_match` and `f1`.
+
+    A file with unanswerable questions also has both under `no_answer_…`, and under `has_answer_…` if others exist.
 
     Args:
       exact: [N], exact match per question, N > 0.
       f1: [N].
       is_impossible: [N], whether the question is unanswerable.
-
-    Returns:
-      `exact_match` and `f1`. Files with unanswerable questions also have both under `has_answer_…` and `no_answer_…`,
-      as far as such questions exist.
     """
     impossible = np.asarray(is_impossible, bool)
     kinds = {"": np.ones(len(impossible), bool)}
@@ -102,8 +98,7 @@ def mlqa_scorer(language: str) -> AnswerScorer:
     """Returns MLQA's scorer. MLQA has no unanswerable questions; for these, "" is right.
 
     Args:
-      language: language of the paragraph, one of `MLQA_LANGUAGES`.
-
+      language: the paragraph's language, one of `MLQA_LANGUAGES`.
     Raises:
       UserError: MLQA does not have the language.
     """
@@ -120,11 +115,10 @@ def mlqa_scorer(language: str) -> AnswerScorer:
 
 
 def mlqa_normalizer(language: str) -> Callable[[str], str]:
-    """Returns the function that normalizes answers before they are compared.
+    """Returns the function that normalizes answers before comparison.
 
     Args:
-      language: language of the answers, one of `MLQA_LANGUAGES`.
-
+      language: the answers' language, one of `MLQA_LANGUAGES`.
     Raises:
       UserError: MLQA does not have the language.
     """
@@ -154,7 +148,7 @@ def _is_punctuation(character: str) -> bool:
 
 def _f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     common = sum((Counter(predicted) & Counter(right)).values())
-    # 2PR / (P + R), in the script's order of operations.
+    # 2PR / (P + R), with the script's order of operations.
     if common == 0:
         return 0.0
     precision, recall = common / len(predicted), common / len(right)

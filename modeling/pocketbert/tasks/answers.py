@@ -1,14 +1,13 @@
-"""Converts start and end logits to answers, which are parts of the paragraph.
+"""Converts start and end logits to answers, parts of the paragraph.
 
 Source: google-research/bert `run_squad.py`, `write_predictions`; for unanswerable questions Devlin et al. 2019, section
 4.3. Departures:
 
-- All pairs of tokens are scored. BERT pairs the 20 best starts with the 20 best ends, which finds fewer answers or
-none.
-  So the best answer here scores at least as high.
-- The text of an answer is cut out of the paragraph at its tokens' offsets. BERT aligns white-space words.
-- The empty answer is returned beside the n best answers, not among them.
-- Marks that an uncased tokenizer drops stay with the letter before them.
+- All token pairs are scored. BERT pairs the 20 best starts with the 20 best ends, and so finds fewer answers or none.
+  The best answer here scores at least as high.
+- An answer's text is cut from the paragraph at its tokens' offsets. BERT aligns white-space words.
+- The empty answer is not among the n best answers.
+- Marks dropped by an uncased tokenizer stay with the letter before them.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import numpy as np
 # BERT's (run_squad.py).
 N_BEST = 20
 MAX_ANSWER_TOKENS = 30
-# Spans scored at once, which bounds the memory to 16 MB for any paragraph.
+# Spans scored at once; bounds the memory to 16 MB for any paragraph.
 _SPANS_AT_ONCE = 1 << 21
-# Largest distance of a threshold from the differences below it: far more than logits vary with the shape of a batch.
+# Largest distance between a threshold and the differences below it. Logits vary far less with the batch's shape.
 _MOST_MARGIN = 1.0
 
 # First character, end (exclusive) and score.
@@ -34,7 +33,7 @@ _Span = tuple[int, int, float]
 
 
 class WindowsLike(Protocol):
-    """The attributes used of `pocketbert.data.windows.Windows`, which documents them."""
+    """The attributes used from `pocketbert.data.windows.Windows`; see there."""
 
     @property
     def offsets(self) -> np.ndarray:
@@ -78,11 +77,11 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """The answers of a model to one question.
+    """A model's answers to one question.
 
     Attributes:
       answers: the n best answers with different texts, best first; empty only if the paragraph has no tokens.
-      null_score: score of the empty answer: sum of start and end logit of [CLS], minimum over the windows.
+      null_score: the empty answer's score: start plus end logit of [CLS], minimum over the windows.
     """
 
     answers: tuple[Answer, ...]
@@ -95,11 +94,11 @@ class Answered:
 
     @property
     def null_difference(self) -> float:
-        """Null score minus the score of the best answer; infinite without answers."""
+        """Null score minus the best answer's score; infinite without answers."""
         return self.null_score - self.answers[0].score if self.answers else math.inf
 
     def text(self, null_threshold: float | None) -> str:
-        """Text of the answer, or "" for the empty answer.
+        """Returns the answer's text, or "" for the empty answer.
 
         Args:
           null_threshold: the answer is empty if the null difference exceeds it; None to always answer.
@@ -122,15 +121,15 @@ def answer_questions(
     """Finds the best answers to each question over all its windows.
 
     An answer starts at a paragraph token in the window with the most context for it, so no token counts twice. It ends
-    in the same window and has at most `max_answer_tokens` tokens. Ties go to the first answer in the text.
+    in the same window and has at most `max_answer_tokens` tokens. The first answer in the text wins ties.
 
     Args:
-      contexts: paragraph of each question.
+      contexts: each question's paragraph.
       windows: W windows with T tokens, at least one per question.
       start_logits: float32 [T].
       end_logits: float32 [T].
-      n_best: number of answers per question.
-      max_answer_tokens: maximum length of an answer in tokens.
+      n_best: answers per question.
+      max_answer_tokens: maximum answer length in tokens.
       with_null: include the empty answer in the probabilities.
     """
     question_ends = np.searchsorted(windows.question_index, np.arange(len(contexts)), side="right")
@@ -153,7 +152,7 @@ def answer_questions(
                 for first, last, score in _best_first(scores, n_best)
             )
             best += _distinct(context, spans, n_best)
-        # The sort is stable, so ties keep the order of the text.
+        # The sort is stable, so ties keep the text's order.
         best = _distinct(context, sorted(best, key=lambda span: -span[2]), n_best)
         weights = _softmax([score for *_, score in best] + [null_score] * with_null)
         answers = tuple(
@@ -172,22 +171,21 @@ def best_null_threshold(
 ) -> tuple[float, float]:
     """Finds the null threshold with the best score on dev questions.
 
-    Source: `find_best_thresh` of SQuAD 2.0's evaluation script. Departures:
+    Source: `find_best_thresh` in SQuAD 2.0's evaluation script. Departures:
 
     - Questions with equal differences are on the same side of the threshold.
-    - The gain of an answer is its score minus the score of the empty answer. The script subtracts one for any answer to
-      an unanswerable question, and has no score for empty answers to the others.
+    - An answer's gain is its score minus the empty answer's. The script subtracts one for any answer to an unanswerable
+      question, and scores no empty answers to the others.
     - The threshold lies between two differences, so that rounding moves no question to the other side.
     - If never answering is best, the threshold lies below all differences. The script returns 0.
 
     Args:
       null_differences: [N], `Answered.null_difference`; N > 0.
-      scores_if_answered: [N], exact match or F1 of the best answer.
-      scores_if_not: [N], scores of the empty answer.
-
+      scores_if_answered: [N], the best answer's exact match or F1.
+      scores_if_not: [N], the empty answer's scores.
     Returns:
-      The threshold and its mean score. The threshold is the midpoint between the largest difference that still answers
-      (the smallest, for ties) and the next one, but at most 1 above the former; 1 below all if no question is answered.
+      The threshold and its mean score. The threshold is the midpoint between the largest difference still answered (the
+      smallest, for ties) and the next one, but at most 1 above the former; 1 below all if no question is answered.
     """
     differences = np.asarray(null_differences, np.float64)
     answered, unanswered = np.asarray(scores_if_answered, np.float64), np.asarray(scores_if_not, np.float64)
@@ -208,7 +206,7 @@ def best_null_threshold(
 
 
 def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
-    """Splits windows `bounds[w]:bounds[w + 1]` into runs of at least one window and about `most_tokens` tokens."""
+    """Splits windows `bounds[w]:bounds[w + 1]` into runs with at least one window and about `most_tokens` tokens."""
     first = 0
     while first < len(bounds) - 1:
         behind = max(first + 1, int(np.searchsorted(bounds, bounds[first] + most_tokens, side="right")) - 1)
@@ -219,7 +217,7 @@ def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
 def _span_scores(
     windows: WindowsLike, bounds: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, max_answer_tokens: int
 ) -> np.ndarray:
-    """Scores [S, L] of the spans from token s to token s + l in the windows between `bounds`; −∞ for invalid spans."""
+    """Scores [S, L] for spans from token s to s + l in the windows between `bounds`; −∞ for invalid spans."""
     tokens = slice(bounds[0], bounds[-1])
     ends = np.where(windows.char_starts[tokens] >= 0, end_logits[tokens].astype(np.float64), -np.inf)
     band = np.lib.stride_tricks.sliding_window_view(
@@ -243,7 +241,7 @@ def _distinct(context: str, spans: Iterable[_Span], n_best: int) -> list[_Span]:
 
 
 def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, float]]:
-    """Yields first token, last token and score of the spans, best first. Sorts portions that grow from `count`."""
+    """Yields each span's first token, last token and score, best first. Sorts growing portions, from `count` on."""
     flat = scores.ravel()
     spans = np.flatnonzero(flat > -np.inf)
     values = flat[spans]
@@ -260,7 +258,7 @@ def _best_first(scores: np.ndarray, count: int) -> Iterator[tuple[int, int, floa
 
 
 def _behind_marks(context: str, end: int, char_starts: np.ndarray) -> int:
-    """End of an answer including marks on its last letter that belong to no token."""
+    """An answer's end, after marks on its last letter outside all tokens."""
     while end < len(context) and unicodedata.category(context[end]) == "Mn" and end not in char_starts:
         end += 1
     return end

@@ -1,4 +1,4 @@
-"""The interface of a task: head, data, loss, evaluation and predictions."""
+"""The task interface: head, data, loss, evaluation and predictions."""
 
 from __future__ import annotations
 
@@ -25,37 +25,35 @@ if TYPE_CHECKING:
 
 
 class Task(abc.ABC):
-    """A kind of task with its configuration. All behaviour that depends on `TaskConfig.kind` is here.
+    """A task kind with its configuration. All behaviour specific to a `TaskConfig.kind` is here.
 
-    `registry.get_task` creates tasks. To add a kind, add the file `KIND.py` with a subclass of this class or
+    `registry.get_task` creates tasks. To add a kind, add the file `KIND.py` with a subclass, usually from
     `SupervisedTask`, and a row in `configs.TASK_RULES`.
 
     Args:
-      config: configuration of the head.
-
+      config: the head's configuration.
     Attributes:
-      kind: value of `TaskConfig.kind`.
-      output_names: the head's own names of its outputs, in order.
+      kind: value for `TaskConfig.kind`.
+      output_names: the head's names for its outputs, in order.
       needs_pooler: whether the head reads the encoder's pooled output.
-      first_token_only: whether the head reads only the first token's features. Export can then compute the last layer
-        for this token only.
-      per_token: whether there is an output for each token.
+      first_token_only: whether the head reads only the first token, so that export can skip others in the last layer.
+      per_token: whether each token has an output.
       exportable: whether a bundle can have such a head.
-      default_lengths: sequence lengths of an exported bundle.
-      pipeline_tag: name of the task on Hugging Face's hub, for model cards.
-      default_max_length: default for the maximum sequence length of commands; None for the command's own default.
-      window_options: fields of `WindowOptions` that apply to the inputs.
+      default_lengths: sequence lengths in an exported bundle.
+      pipeline_tag: task name on Hugging Face's hub, for model cards.
+      default_max_length: default maximum sequence length in commands; None for the command's own default.
+      window_options: fields in `WindowOptions` for the inputs.
       distillable: whether the distillation methods know the loss.
-      has_independent_labels: whether each logit is a decision of its own, with a sigmoid.
-      has_classes: whether an example has one of the labels as its class.
-      needs_pairs: whether each input is a pair of texts.
+      has_independent_labels: whether each logit is a separate decision, with a sigmoid.
+      has_classes: whether each example has one label as its class.
+      needs_pairs: whether each input is a text pair.
       centred_by_example: whether `centred` works on each example alone.
-      has_vectors: whether the direction of the output [N, D] is what counts.
-      separates_pairs: whether the network reads the texts of a pair one by one, as rows that follow one another, and
-        gives one answer for both; `outputs.GatheredOutputs` then has an entry for each pair.
+      has_vectors: whether only the direction of the output [N, D] counts.
+      separates_pairs: whether the network reads a pair's texts one by one, as consecutive rows, and gives one answer
+        for both; `outputs.GatheredOutputs` then has an entry for each pair.
       scored_by_folds: whether folds can score the examples; the rows then have `answers`, as in `TextRows`.
-      data_kinds: further kinds of data sets whose labels fit, such as scores of pairs.
-      least_centred_scale: minimum scale of centred outputs, as a fraction of the scale of the outputs.
+      data_kinds: further data set kinds with suitable labels, such as pair scores.
+      least_centred_scale: minimum scale for centred outputs, as a fraction of the outputs' scale.
     """
 
     kind: ClassVar[str]
@@ -84,59 +82,54 @@ class Task(abc.ABC):
 
     @property
     def parts(self) -> Mapping[str, Task]:
-        """The tasks of several heads by name; empty for one head. See `tasks.parts` for their outputs and labels."""
+        """Tasks by head name, for several heads; empty for one head. `tasks.parts` has their outputs and labels."""
         return {}
 
     def of_output(self, name: str) -> Task:
-        """The task that an output belongs to."""
+        """Returns the task for an output."""
         return self
 
     @abc.abstractmethod
     def head(self, encoder: EncoderConfig) -> Any:
-        """A head with initial weights: a Keras layer with `outputs` and `losses_by_output`."""
+        """Returns a head with initial weights: a Keras layer with `outputs` and `losses_by_output`."""
 
     def uniform_loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor | None:
-        """The loss against equal probabilities of all labels, for label smoothing; None for tasks without labels.
-
-        Arguments and result are those of `loss`.
-        """
+        """Like `loss`, against equal probabilities for all labels (label smoothing); None for tasks without labels."""
         return None
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether there is a `uniform_loss`."""
+        """Whether the task has a `uniform_loss`."""
         return type(self).uniform_loss is not Task.uniform_loss
 
     @abc.abstractmethod
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """The loss of training on labels.
+        """Computes the training loss on labels.
 
         Args:
-          outputs: outputs of the head by its own names.
+          outputs: the head's outputs by name.
           labels: as in `EncodedExamples.labels`.
           mask: int32 [B, S], 1 = token.
-          weights: factors of the losses, float32 [B] or as from `loss_factors`; None for 1. The divisor does not
-            include them.
-
+          weights: loss factors, float32 [B] or as from `loss_factors`; None for 1. The divisor excludes them.
         Returns:
           float32 scalar: a `masked_mean`, so replicas and micro-batches can share its divisor.
         """
 
     @property
     def weighted_classes(self) -> tuple[str, ...]:
-        """Names of the classes that can have weights in the loss; none for tasks without classes."""
+        """Names of the classes that can have loss weights; none for tasks without classes."""
         return self.config.labels if self.has_classes else ()
 
     def class_targets(self, data: Any) -> np.ndarray:
-        """Classes of labelled data, int [N] indices into `weighted_classes`, or 0 and 1 [N, labels]."""
+        """Classes in labelled data: int [N], indices into `weighted_classes`, or 0 and 1, [N, labels]."""
         return np.asarray(data.labels)
 
     def loss_factors(self, class_weights: np.ndarray, labels: tf.Tensor) -> tf.Tensor:
-        """Factors of the losses, float32 [B] or in the shape of the labels, from a weight for each class."""
+        """Converts a weight per class to loss factors, float32 [B] or in the labels' shape."""
         import tensorflow as tf
 
         return tf.gather(tf.constant(class_weights), tf.maximum(labels, 0))
@@ -147,101 +140,87 @@ class Task(abc.ABC):
         return None
 
     def max_length(self, positions: int) -> int:
-        """Maximum sequence length of a network with so many positions."""
+        """Maximum sequence length in a network with so many positions."""
         return positions
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """The architecture to put a new head on, given that of a checkpoint."""
+        """Returns the architecture for a new head, from the checkpoint's."""
         return encoder
 
     def inputs(self, data: Any) -> Any:
-        """The examples as the network reads them; an encoder of single texts reads those of pairs one by one."""
+        """Returns the examples as the network reads them: an encoder for single texts splits pairs into texts."""
         return data
 
     def centred(self, output: np.ndarray) -> np.ndarray:
-        """An output, float64, minus the constant that this task ignores; see `pocketbert_export.checks.outputs`."""
+        """Subtracts the constant that the task ignores from float64 output; see `pocketbert_export.checks.outputs`."""
         return output
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions | None:
-        """Compares the decisions of two networks.
+        """Compares the decisions by two networks; None for tasks without decisions.
 
         Args:
-          reference: logits of the float model [N, ...].
-          answers: logits of the bundle.
-          tolerance: tolerated difference of a logit, as a fraction of the reference's scale.
-
-        Returns:
-          The decisions; None for tasks without decisions.
+          reference: the float model's logits [N, ...].
+          answers: the bundle's logits.
+          tolerance: tolerated difference in a logit, as a fraction of the reference's scale.
         """
         return None
 
 
 class SupervisedTask(Task):
-    """A task that trains on labelled examples and makes predictions."""
+    """A task with labelled training examples and predictions."""
 
     distillable = True
-    # Form of the labels that a linear model fits to features of the encoder; None if no such model is a head.
+    # Labels as a linear model fits them to encoder features; None if no such model is a head.
     linear_form: ClassVar[LinearForm | None] = None
 
     @property
     @abc.abstractmethod
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """The default metrics, and the metric that selects the best checkpoint."""
+        """The default metrics, and the one for selecting the best checkpoint."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the task; GLUE's for a GLUE task."""
+        """The task's metrics; GLUE's for a GLUE task."""
         return self.default_metrics[0]
 
     @property
     def main_metric(self) -> str:
-        """The metric among `metrics` that selects the best checkpoint."""
+        """The one among `metrics` for selecting the best checkpoint."""
         return self.default_metrics[1]
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
-        """The metrics that can select the best checkpoint on a dev split."""
+        """The possible metrics for selecting the best checkpoint on a dev split."""
         return self.default_metrics[0]
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """The metrics that the verification gate can compare."""
+        """The possible metrics for the verification gate."""
         return self.default_metrics[0]
 
     @abc.abstractmethod
     def read(self, path: str | os.PathLike[str], **columns: Any) -> LabelledData:
-        """Reads a labelled file.
-
-        Raises:
-          UserError: lists all problems of the file.
-        """
+        """Reads a labelled file; raises `UserError` with all problems in the file."""
 
     def file_options(self, table: Any) -> dict[str, Any] | None:
-        """Arguments of `read` for a file format of the task's own.
+        """Returns arguments of `read` for the task's own file format; None for tasks with tables or questions.
 
         Args:
           table: `commands.task_options.TableOptions`.
-
-        Returns:
-          The arguments; None for a task that reads tables or questions.
         """
         return None
 
     @abc.abstractmethod
     def check_data(self, data: Any) -> None:
-        """Checks that the data have the type that this task reads.
-
-        Raises:
-          UserError: they have another type.
-        """
+        """Raises `UserError` unless the data have this task's type."""
 
     @abc.abstractmethod
     def encode(self, data: Any, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
         """Tokenizes labelled data for training.
 
         Args:
-          data: data as `read` returns them.
+          data: data from `read`.
           tokenizer: the model's tokenizer.
-          max_length: maximum sequence length of an example or a window.
+          max_length: maximum tokens per example or window.
           **windows: options in `window_options`.
         """
 
@@ -270,17 +249,17 @@ class SupervisedTask(Task):
         show_progress: bool = False,
         **options: Any,
     ) -> Evaluator:
-        """Returns the evaluator that training, `evaluate` and `bundle` use.
+        """Returns the evaluator for training, `evaluate` and `bundle`.
 
         Args:
           forward: runs the network; its weights may change between evaluations.
           data: labelled data.
           tokenizer: see `encode`.
           max_length: see `encode`.
-          metrics: names of metrics; None for those of the task.
+          metrics: metric names; None for the task's metrics.
           choose_threshold: also choose `TaskConfig.null_threshold` on these data.
           show_progress: print progress to stderr.
-          **options: options in `window_options` and further options of the task, such as the `choice` of decisions.
+          **options: options in `window_options` and further task options, such as the `choice` for decisions.
         """
 
     @abc.abstractmethod
@@ -291,52 +270,48 @@ class SupervisedTask(Task):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """Adds a baseline to known metrics, without the scores per class."""
+        """Adds a baseline to known metrics, without scores per class."""
 
     @abc.abstractmethod
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
     ) -> list[dict[str, Any]]:
-        """Predicts for each input, in order.
+        """Predicts for each input, in order; returns a dictionary with JSON values for each.
 
         Args:
-          inputs: texts, pairs of texts, or pairs of question and paragraph.
+          inputs: texts, text pairs, or pairs of question and paragraph.
           forward: runs the network.
           tokenizer: the network's tokenizer.
-          max_length: maximum sequence length of an input or a window.
-          **options: options of the task.
-
-        Returns:
-          A dictionary of JSON values for each input.
-
+          max_length: maximum tokens per input or window.
+          **options: task options.
         Raises:
           UserError: an answer is not finite.
         """
 
     def simple_methods(self, train: Any, dev: Any, metric: str, vectors: Vectors | None) -> list[Baseline]:
-        """Simple methods, trained on the same examples; see `tasks.simple_methods`.
+        """Scores simple methods, trained on the same examples; see `tasks.simple_methods`.
 
         Args:
           train: labelled training examples.
           dev: labelled dev split.
           metric: the metric to compute.
-          vectors: gives unit vectors of texts; None without a pretrained encoder.
+          vectors: maps texts to unit vectors; None without a pretrained encoder.
         """
         return []
 
     def choice_problems(self, choice: DecisionChoice) -> list[str]:
-        """Reasons why a run of this task cannot choose these thresholds."""
+        """Reasons why this task cannot choose these thresholds."""
         given = "decision_thresholds" if choice.metric is not None else "reject"
         return [f"{given} is for one of several classes or several labels; received it for {self.kind}; leave it out"]
 
     def choices(self, choice: DecisionChoice) -> Mapping[str, DecisionChoice]:
-        """What a run chooses for each of several heads; empty for one head."""
+        """The choice for each head, for several heads; empty for one head."""
         return {}
 
     def data_warnings(self, train: Any, dev: Any) -> list[DataWarning]:
-        """Warnings to show before training on these data; see `training_warnings` for those of the tokenizer."""
+        """Warnings to show before training on these data; `training_warnings` adds the tokenizer's."""
         return label_warnings(train, dev, self.config.labels)
 
     def count_truncated(self, data: Any, tokenizer: Any, max_length: int) -> int:
-        """Number of examples whose ends are cut at `max_length` tokens; 0 for tasks that read windows."""
+        """Counts examples cut at `max_length` tokens; 0 for tasks with windows."""
         return 0

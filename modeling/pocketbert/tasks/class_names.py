@@ -1,4 +1,4 @@
-"""Names of classes in answers and scores."""
+"""Class names in answers and scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pocketbert.data.readers.glue import GLUE
 
 
 def positive_class(config: TaskConfig) -> int:
-    """The positive class of F1: class 1 of the GLUE task with this name and these labels, else the second class."""
+    """The positive class for F1: class 1 in the GLUE task with this name and these labels, else the second class."""
     glue = GLUE.get(config.name)
     if glue is None or not glue.task.labels or set(glue.task.labels) != set(config.labels):
         return 1
@@ -22,7 +22,7 @@ def described_probabilities(
 ) -> dict[str, Any]:
     """All labels with their `probabilities`, or the best as `top`; ties go to the earlier label.
 
-    Probabilities have six decimals, and all digits as soft labels.
+    Probabilities have six decimals; soft labels have all digits.
     """
     by_label = list(zip(labels, map(float, values), strict=True))
     if soft_labels:

@@ -1,4 +1,4 @@
-"""Classification: one label for a text or a pair of texts."""
+"""Classification: one label for a text or a pair."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pocketbert.tasks.outputs import CrossEntropy, mean_over_labelled, uniform_c
 from pocketbert.tasks.separate_pairs import FEATURES, ROWS, pair_features
 from pocketbert.tasks.texts import TextTask
 
-# Length of the mean of the tokens that a head reads. Vectors of length 1 would need ten times the weights.
+# Length for the token mean that a head reads. Unit vectors would need ten times the weights.
 MEAN_LENGTH = 10.0
 
 
 class SentenceHead(tf_keras.layers.Layer):
-    """Linear map of a vector of the text.
+    """Linear map from a text vector.
 
     The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu);
-    or the mean of the tokens, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads
-    `pair_features` of the vectors of two rows, and both rows have its logits.
+    or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads `pair_features`
+    from two rows' vectors, and both rows have its logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
@@ -48,18 +48,18 @@ class SentenceHead(tf_keras.layers.Layer):
         return self.logits(self.pooled(encoded, training), training)
 
     def logits(self, vectors: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Maps the vectors of texts [B, H] to float32 logits [B, outputs]."""
+        """Maps text vectors [B, H] to float32 logits [B, outputs]."""
         x = pair_features(vectors) if self._separates_pairs else vectors
         logits = tf.cast(self.output_projection(self.dropout(x, training=training)), tf.float32)
-        # A logit for each row, like the labels: losses and teachers' targets are means over rows.
+        # One logit per row, like the labels: losses and teacher targets are means over rows.
         return tf.repeat(logits, ROWS, axis=0) if self._separates_pairs else logits
 
     def answer(self, logits: tf.Tensor) -> tf.Tensor:
-        """The output `logits` of the head, from the result of a call."""
+        """The head's output `logits`, from a call's result."""
         return logits
 
     def pooled(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        """The vectors of the texts, [B, H]; see the class for what the linear map reads of them."""
+        """The text vectors, [B, H]; see the class."""
         if self._reads_mean:
             return mean_vectors(encoded["sequence_output"], encoded["input_mask"])
         if not self._has_own_pooler:
@@ -71,7 +71,7 @@ class SentenceHead(tf_keras.layers.Layer):
 
 
 def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Mean of features [B, S, H] over real tokens, scaled to length 10, float32 [B, H]; `mask` is int32 [B, S]."""
+    """Mean over real tokens in features [B, S, H], scaled to length 10, float32 [B, H]; `mask` is int32 [B, S]."""
     real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
     sums = tf.reduce_sum(tf.cast(tokens, tf.float32) * real, axis=1)
     # The sum has the same direction, but its square exceeds float16.
@@ -79,7 +79,7 @@ def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 
 
 class ClassificationHead(SentenceHead):
-    """Logits of the task's labels."""
+    """The logits for the task's labels."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__(config, task, len(task.labels))
@@ -94,7 +94,7 @@ class ClassificationHead(SentenceHead):
 
 
 class Classification(TextTask):
-    """One of at least two labels for a text or a pair of texts."""
+    """One label out of at least two, for a text or a pair."""
 
     kind = "classification"
     linear_form = "classes"
@@ -107,16 +107,16 @@ class Classification(TextTask):
         return (("accuracy", "f1") if len(self.config.labels) == 2 else ("accuracy",)), "accuracy"
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
-        """Accuracy, F1 for two labels, macro-F1, Matthews correlation, AUROC, and the F1 of each label."""
+        """Accuracy, F1 for two labels, macro-F1, Matthews correlation, AUROC, and F1 on each label."""
         return (*self.default_metrics[0], "macro_f1", "matthews", AUROC, *names_of_f1(self.config.labels))
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """Those that select the best checkpoint."""
+        """The same as in `selection_metrics`."""
         return self.selection_metrics(None)
 
     def head(self, encoder: EncoderConfig) -> ClassificationHead:
-        """A head with one logit per label."""
+        """Returns a head with one logit per label."""
         return ClassificationHead(encoder, self.config)
 
     def loss(
@@ -143,7 +143,7 @@ class Classification(TextTask):
         return float(probabilities_of(logits).max(axis=1).mean())
 
     def choose(self, choice: DecisionChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
-        """See `TextTask.choose`: thresholds of two classes, or the threshold of rejected answers."""
+        """See `TextTask.choose`: thresholds for two classes, or the threshold for rejected answers."""
         if choice.keep is not None:
             plain = probabilities_of(logits)
             decisions = reject_threshold(plain.max(axis=1), plain.argmax(axis=1) == labels, choice.keep)
@@ -161,15 +161,15 @@ class Classification(TextTask):
         return [f"decision_thresholds is for two classes or several labels; received {count} classes; leave it out"]
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Class indices, int32 [N], also of rejected answers."""
+        """Class indices, int32 [N], also for rejected answers."""
         return self._above_thresholds(logits).argmax(axis=1).astype(np.int32)
 
     def certainty(self, logits: np.ndarray) -> np.ndarray:
-        """Probability of the predicted class, [N]."""
+        """The predicted class's probability, [N]."""
         return np.take_along_axis(probabilities_of(logits), self.decide(logits)[:, np.newaxis], axis=1)[:, 0]
 
     def rejected(self, logits: np.ndarray) -> np.ndarray:
-        """Whether the answer is None, because its probability is below the threshold, bool [N]."""
+        """Whether the answer is None because its probability is below the threshold, bool [N]."""
         least = 0.0 if self.config.decisions is None else self.config.decisions.reject_below or 0.0
         return probabilities_of(logits).max(axis=1) < least
 
@@ -193,9 +193,9 @@ class Classification(TextTask):
     def describe(
         self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
     ) -> list[dict[str, Any]]:
-        """Gives `label` and `probabilities` by label; with `top_k`, the best labels as `top`.
+        """Returns `label`, None if rejected, and `probabilities` by label, or the `top_k` best labels as `top`.
 
-        The label of a rejected answer is None. For `soft_labels` see `described_probabilities`.
+        For `soft_labels` see `described_probabilities`.
         """
         labels, rows = self.config.labels, (self.decide(logits), self.rejected(logits), probabilities_of(logits))
         return [
@@ -213,7 +213,7 @@ class Classification(TextTask):
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
         """Compares predicted classes. A lead below twice the tolerance is a near tie, since two logits compete.
 
-        With a threshold for rejected answers, two rejected answers are the same, and so near to it is a near tie.
+        With `reject_below`, two rejected answers are equal, and a probability so close to this threshold is a near tie.
         """
         thresholds = threshold_logits(self.config.decisions, of_classes=True)
         decisions = class_decisions(reference, answers, tolerance, "examples", thresholds)
@@ -226,7 +226,7 @@ class Classification(TextTask):
         return Decisions(same, near | (decisions.near_tie & ~rejected), decisions.counted)
 
     def _tops(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Highest probabilities and the threshold of rejected answers, inside (0, 1)."""
+        """Highest probabilities and the threshold for rejected answers, inside (0, 1)."""
         assert self.config.decisions is not None
         tiny = np.finfo(np.float64).eps
         tops = probabilities_of(logits).max(axis=1), np.asarray(self.config.decisions.reject_below)
@@ -240,7 +240,7 @@ def class_decisions(
     counted: str,
     thresholds: np.ndarray | None = None,
 ) -> Decisions:
-    """Compares the best classes of logits [N, classes], minus thresholds [classes] if any; see `Task.decisions`."""
+    """Compares the best classes in logits [N, classes], minus thresholds [classes] if any; see `Task.decisions`."""
     scale = class_scale(reference)
     if thresholds is not None:
         reference, answers = reference - thresholds, answers - thresholds
@@ -250,7 +250,7 @@ def class_decisions(
 
 
 def class_scale(logits: np.ndarray) -> float:
-    """Root mean square of logits [N, classes] without the mean over classes."""
+    """Root mean square over logits [N, classes], without the mean over classes."""
     return root_mean_square(logits - logits.mean(axis=1, keepdims=True))
 
 

@@ -1,4 +1,4 @@
-"""Lines about data, before a network trains on them or reads them."""
+"""Warnings about data, before a network trains on them or reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
 
     Args:
       data: the task and its examples.
-      vocabulary: vocabulary of the network; None checks only the labels.
+      vocabulary: the network's vocabulary; None checks only the labels.
       max_length: maximum sequence length.
     """
     task = supervised_task(data.task)
@@ -28,7 +28,7 @@ def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length:
     if vocabulary is None:
         return warnings
     tokenizer = open_tokenizer(vocabulary)
-    # Augmented examples are as long as the training examples that they come from, and may be millions.
+    # Augmented examples are as long as their training examples, and may be millions.
     parts = [part for part in (data.train, data.dev, data.unlabelled) if part is not None]
     cut = cut_warning(task, parts, tokenizer, max_length)
     return [*warnings, *([] if cut is None else [cut]), *vocabulary_warnings(all_texts(data.train), tokenizer)]
@@ -43,14 +43,14 @@ def reading_warnings(predictor: Predictor, data: LabelledData, remedy: str) -> l
 def cut_warning(
     task: SupervisedTask, parts: Sequence[LabelledData], tokenizer: Any, max_length: int, remedy: str = ""
 ) -> DataWarning | None:
-    """A warning that names how many texts are cut, and how; None if there are none.
+    """Warns how many texts are cut, and how; None if there are none.
 
     Args:
-      task: task of the network.
+      task: the network's task.
       parts: examples; the first ones name the data.
-      tokenizer: tokenizer of the network.
+      tokenizer: the network's tokenizer.
       max_length: maximum sequence length.
-      remedy: what to do; empty for a larger `max_length`.
+      remedy: advice; empty for a larger `max_length`.
     """
     truncated = sum(task.count_truncated(part, tokenizer, max_length) for part in parts)
     rows = 2 if task.has_vectors or task.separates_pairs else 1

@@ -1,7 +1,7 @@
-"""Thresholds of answers, chosen on a dev split: for two classes, for several labels, and for rejected answers.
+"""Thresholds for answers, chosen on a dev split: for two classes, for several labels, and for rejected answers.
 
-Thresholds lie between the values of two examples, so that rounding moves no example to the other side. Among equally
-good ones the nearest to 0.5 is chosen.
+A threshold lies between two examples' values, so that rounding moves no example to the other side. Among equally good
+thresholds, the nearest to 0.5 wins.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from pocketbert.configs import TaskConfig
 from pocketbert.decision_config import DecisionConfig
 from pocketbert.tasks.metrics import F1_OF
 
-# Logits beyond this have probabilities that differ from 0 and 1 in the last digits only.
+# Beyond these logits, probabilities differ from 0 and 1 in the last digits only.
 _MOST_LOGIT = 30.0
-# A threshold above or below all logits is so far from them.
+# Distance between a threshold above or below all logits and the nearest one.
 _MARGIN = 1.0
 # Sums in another order differ by less.
 _SAME = 1e-12
 _MOST_ROUNDS = 100
-# Shares of the examples that get an answer, in the table of coverage.
 _COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -31,11 +30,11 @@ Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionChoice:
-    """What a run chooses on its dev split.
+    """Thresholds to choose on the dev split.
 
     Attributes:
-      metric: metric that the decision thresholds maximize; None for no such thresholds.
-      keep: share of the right answers that are not rejected; None to reject nothing.
+      metric: metric to maximize with the decision thresholds; None for no such thresholds.
+      keep: share of right answers not to reject; None to reject nothing.
     """
 
     metric: str | None = None
@@ -43,9 +42,9 @@ class DecisionChoice:
 
 
 def threshold_logits(decisions: DecisionConfig | None, *, of_classes: bool) -> np.ndarray | None:
-    """What to subtract from the logits of the labels, float64 [labels]; None without thresholds.
+    """Returns values to subtract from the labels' logits, float64 [labels]; None without thresholds.
 
-    Then the larger of two logits is the answer, and a label with a logit of at least 0 is given.
+    The class with the largest difference is then predicted; with several labels, each label with at least 0.
     """
     if decisions is None or decisions.thresholds is None:
         return None
@@ -56,15 +55,14 @@ def threshold_logits(decisions: DecisionConfig | None, *, of_classes: bool) -> n
 def class_thresholds(
     logits: np.ndarray, labels: np.ndarray, metric: str, *, positive: int, classes: Sequence[str]
 ) -> DecisionConfig:
-    """The threshold of two classes with the highest metric.
+    """Chooses the threshold for two classes with the highest metric.
 
     Args:
       logits: [N, 2].
       labels: int [N], 0 or 1.
-      metric: `accuracy`, `f1`, `macro_f1`, `matthews`, `f1:LABEL`, or `auroc`, which no threshold changes and which
-        stands for `f1` here.
-      positive: the positive class of `f1`.
-      classes: names of the classes, for `f1:LABEL`.
+      metric: `accuracy`, `f1`, `macro_f1`, `matthews`, `f1:LABEL`, or `auroc`; thresholds for `auroc` maximize `f1`.
+      positive: the positive class for `f1`.
+      classes: class names, for `f1:LABEL`.
     """
     if metric.startswith(F1_OF):
         positive = list(classes).index(metric.removeprefix(F1_OF))
@@ -76,16 +74,16 @@ def class_thresholds(
 
 
 def label_thresholds(logits: np.ndarray, labels: np.ndarray, metric: str) -> DecisionConfig:
-    """The thresholds of several labels with the highest metric.
+    """Chooses the thresholds for several labels with the highest metric.
 
-    For `micro_f1` they are chosen together, by Dinkelbach's method (1967), which is exact. For all other metrics, each
-    label has the threshold with its highest F1; so macro-F1 is the highest, too. A label that no example has keeps 0.5,
-    or a higher threshold that gives it to fewer examples for `micro_f1`.
+    Dinkelbach's method (1967) chooses them together for `micro_f1`, and is exact. For all other metrics, each label has
+    the threshold with its highest F1; this gives the highest macro-F1, too. A label without examples keeps 0.5;
+    `micro_f1` may raise this threshold, for fewer false answers.
 
     Args:
       logits: [N, labels].
       labels: 0 or 1, [N, labels].
-      metric: name of the metric.
+      metric: the metric's name.
     """
     columns = [
         _cuts(logits[:, index].astype(np.float64), gold == 1, includes=True) for index, gold in enumerate(labels.T)
@@ -97,7 +95,7 @@ def label_thresholds(logits: np.ndarray, labels: np.ndarray, metric: str) -> Dec
     for _ in range(_MOST_ROUNDS):
         right = given = 0.0
         for index, (cuts, (hits, false_alarms, _, _)) in enumerate(columns):
-            # The best set of decisions for the F1 so far; its own F1 is at least as high.
+            # The best decisions for the F1 so far; their own F1 is at least as high.
             values = 2 * hits - f1 * (hits + false_alarms)
             chosen[index] = _nearest(cuts, values)
             place = int(np.flatnonzero(cuts == chosen[index])[0])
@@ -110,33 +108,32 @@ def label_thresholds(logits: np.ndarray, labels: np.ndarray, metric: str) -> Dec
 
 
 def reject_threshold(top: np.ndarray, right: np.ndarray, keep: float) -> DecisionConfig:
-    """The highest threshold on the highest probability that keeps a share of the right answers.
+    """Chooses the highest probability threshold that keeps a share of the right answers.
 
     Args:
-      top: probability of the answer, [N].
+      top: each answer's probability, [N].
       right: whether it is right, bool [N]. Without a right answer nothing is rejected.
-      keep: share of the right answers whose probability reaches the threshold, at least.
+      keep: minimum share of right answers with a probability at or above the threshold.
     """
     kept = np.sort(top[right].astype(np.float64))[::-1]
     if not len(kept):
         return DecisionConfig(reject_below=0.0)
-    # 0.9 of 10 are 9, whatever the rounding of their product.
+    # 0.9 of 10 are 9, however their product is rounded.
     least = kept[max(1, int(np.ceil(keep * len(kept) - 1e-9))) - 1]
     below = top[top < least]
     return DecisionConfig(reject_below=float((least + below.max()) / 2) if len(below) else float(least / 2))
 
 
 def coverage_of(top: np.ndarray, right: np.ndarray, reject_below: float) -> list[dict[str, float]]:
-    """Coverage against accuracy: of the threshold, and of those that answer all, 95 %, 90 % … of the examples.
+    """Compares coverage with accuracy, at the threshold and when 100 %, 95 %, 90 % … of all examples get an answer.
 
     Args:
-      top: probability of the answer, [N]; N > 0.
+      top: each answer's probability, [N]; N > 0.
       right: whether it is right, bool [N].
-      reject_below: the threshold, which the first row is for.
-
+      reject_below: the threshold, for the first row.
     Returns:
-      Rows with `reject_below`, `coverage` (share of the examples with an answer), `accuracy` (of these; 0 without one)
-      and `kept` (share of the right answers among them).
+      Rows with `reject_below`, `coverage` (share of examples with an answer), `accuracy` (among these; 0 without one)
+      and `kept` (their share of all right answers).
     """
     ordered = np.sort(top)[::-1]
     places = [int(np.ceil(share * len(top) - 1e-9)) - 1 for share in _COVERAGES]
@@ -163,7 +160,7 @@ def described_decisions(
 
     Args:
       config: the task.
-      top: probabilities of the answers, [N], for the coverage.
+      top: the answers' probabilities, [N], for the coverage.
       right: whether they are right, bool [N].
     """
     decisions = config.decisions
@@ -176,9 +173,9 @@ def described_decisions(
 
 
 def _cuts(scores: np.ndarray, positive: np.ndarray, *, includes: bool) -> tuple[np.ndarray, Counts]:
-    """Possible thresholds, ascending, and the counts of their decisions: hits, false alarms, misses, and the rest.
+    """Possible thresholds, ascending, the default 0 among them, and their hits, false alarms, misses, and the rest.
 
-    A score at a threshold is above it if it `includes` that; so the default, 0, is one of them even where a score is 0.
+    A score at a threshold is above it if `includes`.
     """
     order = np.argsort(scores, kind="stable")
     ordered, gold = scores[order], positive[order]
@@ -197,7 +194,7 @@ def _cuts(scores: np.ndarray, positive: np.ndarray, *, includes: bool) -> tuple[
 
 
 def _nearest(cuts: np.ndarray, values: np.ndarray) -> float:
-    """The threshold with the highest value; of several the nearest to 0."""
+    """The threshold with the highest value, and among several the nearest to 0."""
     best = cuts[values >= values.max() - _SAME]
     return float(best[np.abs(best).argmin()])
 
@@ -219,7 +216,7 @@ def _f1(hits: np.ndarray, false_alarms: np.ndarray, misses: np.ndarray, rest: np
 
 
 def _macro_f1(hits: np.ndarray, false_alarms: np.ndarray, misses: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Mean over the classes that occur in labels or predictions, as scikit-learn's."""
+    """Mean over the classes among labels or predictions, as in scikit-learn."""
     errors = false_alarms + misses
     occurring = (hits + errors > 0).astype(np.float64) + (rest + errors > 0)
     return (_f1(hits, false_alarms, misses, rest) + _f1(rest, misses, false_alarms, hits)) / occurring

@@ -1,4 +1,4 @@
-"""Sentence embeddings: one vector for a text; the cosine of two vectors is the similarity of their texts."""
+"""Sentence embeddings: one vector per text; the cosine between two vectors is the similarity between their texts."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class EmbeddingHead(tf_keras.layers.Layer):
         return {OUTPUT: self(encoded, training=training)}
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """The losses of pairs or triplets, whose rows follow one another in a batch; see `pair_losses`."""
+        """Pair or triplet losses, from consecutive rows in a batch; see `pair_losses`."""
         return {OUTPUT: PairLoss()}
 
 
 class SentenceEmbedding(SupervisedTask):
-    """A vector for a text, trained on pairs of texts with scores, or on pairs that belong together."""
+    """A vector for a text, trained on text pairs with scores, or on matching pairs."""
 
     kind = "embedding"
     output_names = (OUTPUT,)
@@ -101,7 +101,7 @@ class SentenceEmbedding(SupervisedTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """Spearman and Pearson correlation of cosines with the scores."""
+        """Spearman and Pearson correlation between cosines and scores."""
         return ("spearman", "pearson"), "spearman"
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
@@ -113,11 +113,11 @@ class SentenceEmbedding(SupervisedTask):
         return min(self.embedding.max_length or positions, positions)
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Removes a tanh pooler, which would be neither read nor trained."""
+        """Removes a tanh pooler: this head would neither read nor train it."""
         return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
 
     def head(self, encoder: EncoderConfig) -> EmbeddingHead:
-        """A head with pooling, dense layer and normalization."""
+        """Returns a head with pooling, dense layer and normalization."""
         return EmbeddingHead(encoder, self.config)
 
     def loss(
@@ -134,9 +134,9 @@ class SentenceEmbedding(SupervisedTask):
         return output - output.mean(axis=0)
 
     def read(self, path: str | os.PathLike[str], **columns: Any) -> Examples:
-        """Reads a .csv, .tsv or .jsonl file of pairs; for `columns` (default: text, pair and label) see `read_table`.
+        """Reads pairs from a .csv, .tsv or .jsonl file; for `columns` (default: text, pair and label) see `read_table`.
 
-        Pairs are positive pairs if the file has no column `label` and you name no other one.
+        Pairs are positive if the file has no column `label` and you name no other one.
         """
         named = {"text_column": "text", "pair_column": "pair", "label_column": "label", "kind": "regression", **columns}
         if named["label_column"] == "label" and "label" not in table_columns(path, named.get("separator", ",")):
@@ -144,28 +144,28 @@ class SentenceEmbedding(SupervisedTask):
         return positive_pairs(read_table(path, **named)[0])
 
     def check_data(self, data: Any) -> None:
-        """Checks that the data are `Examples`, and pairs if they have labels."""
+        """Checks for `Examples`, with pairs if they have labels."""
         if not isinstance(data, Examples) or (data.labelled and data.pairs is None):
             raise UserError(f"{self.kind} needs pairs of texts; received {data.source}; name the {argument('pair')}")
 
     def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
-        """Number of texts that are cut; a pair has two, a triplet three."""
+        """Counts truncated texts; a pair has two, a triplet three."""
         return count_truncated(self.inputs(data).texts, None, tokenizer, max_length)
 
     def encode(self, data: Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """Encodes a row for each text of an example, with the labels of `pair_losses`; longer texts are truncated."""
+        """Encodes a row for each text in an example, with labels as in `pair_losses`; longer texts are truncated."""
         return self._encoded(data, tokenizer, max_length)
 
     def rows(
         self, data: Examples, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any
     ) -> EmbeddingRows:
-        """Encodes a row for each text, so two for each pair and three for each triplet."""
+        """Encodes a row for each text: two for a pair, three for a triplet."""
         if most is not None:
             data = data.select(evenly(len(data), most // texts_per_example(data)))
         return EmbeddingRows(self._encoded(data, tokenizer, max_length, show_progress=False), data)
 
     def inputs(self, data: Examples) -> Examples:
-        """The texts that the encoder reads, one by one, with the default prompt."""
+        """Returns the texts for the encoder, one by one, with the default prompt."""
         return single_texts(data, self.embedding.prompt)
 
     def evaluator(
@@ -182,8 +182,7 @@ class SentenceEmbedding(SupervisedTask):
     ) -> EmbeddingEvaluator:
         """See `SupervisedTask.evaluator`. There is no threshold to choose.
 
-        Positive pairs have no correlation; their metrics are always `RECALL_METRICS`: how often a text finds its
-        partner among all partners.
+        For positive pairs, `metrics` are `RECALL_METRICS`: how often a text finds its partner among all partners.
         """
         self.check_data(data)
         metrics = RECALL_METRICS if is_positive(data) else metrics or self.metrics
@@ -205,7 +204,7 @@ class SentenceEmbedding(SupervisedTask):
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
     ) -> list[dict[str, Any]]:
-        """Gives the `embedding` of a text as a list of numbers, or the `similarity` of a pair, its cosine."""
+        """Returns a text's `embedding` as a list of numbers, or a pair's `similarity`, its cosine."""
         texts, pairs = texts_and_pairs(inputs)
         if not texts:
             return []
@@ -224,7 +223,7 @@ class SentenceEmbedding(SupervisedTask):
         prompt: str | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """Embeds texts.
+        """Embeds texts, as float32 [N, D].
 
         Args:
           texts: at least one text.
@@ -233,10 +232,6 @@ class SentenceEmbedding(SupervisedTask):
           max_length: maximum sequence length; longer texts are truncated.
           prompt: text in front of each text; None for the default prompt.
           show_progress: print progress to stderr.
-
-        Returns:
-          float32 [N, D].
-
         Raises:
           UserError: an embedding is not finite.
         """
@@ -262,7 +257,7 @@ class SentenceEmbedding(SupervisedTask):
 
 
 class EmbeddingRows:
-    """Texts as rows of tokens, with the labels of their pairs.
+    """Texts as token rows, with their pairs' labels.
 
     Attributes:
       encoded: a row for each text.
@@ -281,7 +276,7 @@ class EmbeddingRows:
         return self.resampled(outputs, metric)(np.arange(len(self))), None
 
     def compute(self, outputs: Outputs, names: Sequence[str]) -> dict[str, float]:
-        """Metrics of the embeddings of all rows."""
+        """Computes metrics on all rows' embeddings."""
         first, second, negatives = self._parts(outputs)
         if is_positive(self._data):
             places = self._places(first, second, negatives)
@@ -290,7 +285,7 @@ class EmbeddingRows:
         return compute(names, self._data.labels, cosines(first, second), self._data.groups)
 
     def interval(self, outputs: Outputs, metric: str) -> tuple[float, float]:
-        """95 % confidence interval of a metric over pairs."""
+        """95 % confidence interval for a metric over pairs."""
         resampled = self.resampled(outputs, metric)
         right = round(len(self) * resampled(np.arange(len(self)))) if is_positive(self._data) else None
         return score_interval(len(self), resampled, right=right)
@@ -307,19 +302,19 @@ class EmbeddingRows:
         return lambda indices: compute([metric], labels[indices], values[indices])[metric]
 
     def _parts(self, outputs: Outputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Vectors of first texts, second texts and negatives; those of pairs have no negatives."""
+        """Vectors for first texts, second texts and negatives; pairs have no negatives."""
         vectors, step = outputs[OUTPUT], texts_per_example(self._data)
         return vectors[0::step], vectors[1::step], vectors[2::step] if step == 3 else vectors[:0]
 
     def _places(self, first: np.ndarray, second: np.ndarray, negatives: np.ndarray) -> np.ndarray:
-        """Rank of each second text among the different second texts and negatives, as seen from its first text."""
+        """Each second text's rank among the different second texts and negatives, by similarity to its first text."""
         assert self._data.pairs is not None
         places: dict[str, int] = {}
         documents = np.concatenate([second, negatives])
         texts = [*self._data.pairs, *(self._data.negatives or ())]
         numbers = np.array([places.setdefault(text, len(places)) for text in texts])
         right, rows = numbers[: len(second)], np.unique(numbers, return_index=True)[1]
-        # The partners of equal first texts are right too, and a text does not have to beat itself.
+        # Equal first texts' partners are right too, and a text does not have to beat itself.
         equal: dict[str, set[int]] = {}
         for text, row in zip(self._data.texts, right.tolist(), strict=True):
             equal.setdefault(text, {places[text]} if text in places else set()).add(row)

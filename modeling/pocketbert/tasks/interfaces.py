@@ -1,4 +1,4 @@
-"""What tasks work with: outputs of networks, token rows, decisions and evaluators."""
+"""Interfaces for tasks: network outputs, token rows, decisions and evaluators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 if TYPE_CHECKING:
     from pocketbert.tasks.scores import Scores
 
-# Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
+# A head's outputs by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
 Outputs: TypeAlias = Mapping[str, np.ndarray]
 
 
@@ -22,7 +22,7 @@ class Forward(Protocol):
     """Runs token rows through a float model (`outputs.ModelForward`) or a bundle."""
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns the outputs of at least one row; `show_progress` prints to stderr."""
+        """Returns outputs for at least one row; `show_progress` prints to stderr."""
 
 
 class Rows(Protocol):
@@ -36,25 +36,25 @@ class Rows(Protocol):
 
     @property
     def decided(self) -> np.ndarray | Mapping[str, np.ndarray] | None:
-        """Places of the outputs that decide, such as those of words' first tokens, or these by output; None for all."""
+        """Indices of deciding outputs, such as words' first tokens, or these by output; None for all."""
 
     def __len__(self) -> int:
         """Number of examples."""
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
-        """The metric and the correctness of each example; None for answers that are not right or wrong."""
+        """The metric and each example's correctness; None if answers are not right or wrong."""
 
     def resampled(self, outputs: Outputs, metric: str) -> Callable[[np.ndarray], float]:
-        """Computes the metric of the examples at some indices, int64 [N], with repetitions; see `score_interval`."""
+        """Computes the metric on the examples at some indices, int64 [N], with repetitions; see `score_interval`."""
 
 
 class Decisions(NamedTuple):
-    """Decisions of two networks, for the verification gate.
+    """Decisions by two networks, for the verification gate.
 
     Attributes:
       same: bool, whether the networks agree.
       near_tie: bool, whether the first network is close to a tie.
-      counted: name of the decisions in messages.
+      counted: the decisions' name in messages.
     """
 
     same: np.ndarray
@@ -67,18 +67,18 @@ class Evaluator(Protocol):
 
     @property
     def task(self) -> TaskConfig:
-        """Configuration of the network, with the thresholds that the last evaluation chose."""
+        """The network's configuration, with the thresholds from the last evaluation."""
 
     def metrics(self, when: str) -> dict[str, float]:
-        """The metrics of the current weights; `when`, such as `after step 7`, goes into error messages."""
+        """Computes metrics with the current weights; `when`, such as `after step 7`, goes into error messages."""
 
     def scores(self, main_metric: str | None = None, metrics: Mapping[str, float] | None = None) -> Scores:
-        """The metrics and those of a baseline.
+        """Returns the metrics with a baseline.
 
         Args:
-          main_metric: the metric to report first; None for that of the task.
+          main_metric: the metric to report first; None for the task's.
           metrics: result of `metrics` for the current weights, if known.
         """
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
-        """Up to `most` wrong answers of the last call of `scores`, the most certain first; None for all."""
+        """Up to `most` wrong answers in the last call to `scores`, the most certain first; None for all."""

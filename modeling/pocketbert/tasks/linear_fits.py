@@ -1,4 +1,4 @@
-"""Linear models on fixed features, from scikit-learn: the start of a head, and simple methods to compare with."""
+"""Linear models on fixed features, from scikit-learn: they initialize heads, and are simple methods to compare with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 LinearForm: TypeAlias = Literal["classes", "labels", "scores"]
-# Inverse strengths of the L2 penalty, C of scikit-learn's logistic regression; for features of length 10.
+# Inverse L2 penalty strengths, C in scikit-learn's logistic regression; for features with length 10.
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 # Cross-validation reads at most so many rows; more hardly change its choice.
 _MOST_ROWS = 2000
@@ -27,8 +27,8 @@ class LinearFit:
     Attributes:
       kernel: float32 [H, outputs].
       bias: float32 [outputs].
-      loss: cross-validated mean loss: cross-entropy in nats, or the squared error over the variance of the scores.
-      strength: the chosen value of `STRENGTHS`.
+      loss: cross-validated mean loss: cross-entropy in nats, or the squared error over the scores' variance.
+      strength: the chosen value from `STRENGTHS`.
     """
 
     kernel: np.ndarray
@@ -45,15 +45,14 @@ def fit_linear(
     weights: np.ndarray | None = None,
     strengths: Sequence[float] = STRENGTHS,
 ) -> LinearFit:
-    """Fits a linear map with an L2 penalty whose strength cross-validation chooses.
+    """Fits a linear map with an L2 penalty; cross-validation chooses its strength.
 
     Args:
-      form: `classes` (multinomial logistic regression), `labels` (a logistic regression for each label) or `scores`
-        (ridge regression).
+      form: `classes` (multinomial logistic regression), `labels` (a logistic one each) or `scores` (ridge regression).
       features: float [N, H].
       labels: int [N] class indices, 0 and 1 [N, outputs], or float [N] scores.
       outputs: number of logits.
-      weights: float [N], weight of each row, or [N, outputs] for `labels`; None for 1. Not for `scores`.
+      weights: float [N], a weight per row, or [N, outputs] for `labels`; None for 1. Not for `scores`.
       strengths: values to choose from.
     """
     rows = np.random.default_rng(0).permutation(len(features))[:_MOST_ROWS]
@@ -76,7 +75,7 @@ def fit_linear(
 
 
 def estimator(form: LinearForm, strength: float) -> Any:
-    """An unfitted scikit-learn estimator whose predictions have the form of the labels."""
+    """An unfitted scikit-learn estimator; its predictions have the labels' form."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -100,7 +99,7 @@ def fit_estimator(form: LinearForm, features: Any, labels: np.ndarray, strength:
 
 @functools.cache
 def _thread_pools() -> Any:
-    """The thread pools of the libraries that scikit-learn has loaded; a search for them takes longer than a fit."""
+    """Thread pools in the libraries loaded by scikit-learn; finding them takes longer than a fit."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -117,7 +116,7 @@ def _fit(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kernel [H, outputs] and bias [outputs]; classes without examples keep a low prior."""
     options = {} if weights is None else {"sample_weight": weights[rows]}
-    # scikit-learn's estimator of several labels takes no weight for each of them.
+    # scikit-learn's estimator for several labels takes no weight per label.
     one_by_one = form == "labels" and weights is not None
     fitted: Any = None if one_by_one else fit_estimator(form, features, labels, strength, **options)
     kernel = np.zeros((features.shape[1], outputs))
@@ -125,7 +124,7 @@ def _fit(
         kernel[:, 0] = fitted.coef_
         return kernel, np.array([fitted.intercept_])
     if form == "labels":
-        # The log-odds of a share, half an example away from 0 and 1.
+        # A share's log-odds, half an example away from 0 and 1.
         counts = labels.sum(axis=0)
         bias = np.log((counts + 0.5) / (len(labels) - counts + 0.5))
         for index in np.flatnonzero((counts > 0) & (counts < len(labels))):
@@ -145,7 +144,7 @@ def _fit(
         coefficients = np.concatenate([-coefficients, coefficients]) / 2
         intercepts = np.concatenate([-intercepts, intercepts]) / 2
     kernel[:, fitted.classes_] = coefficients.T
-    # Softmax ignores a constant: keep the mean of the priors, so that missing classes stay comparable.
+    # Softmax ignores a constant: keep the priors' mean, so that missing classes stay comparable.
     bias[fitted.classes_] = intercepts - intercepts.mean() + bias[fitted.classes_].mean()
     return kernel, bias
 
@@ -166,7 +165,7 @@ def _folds(form: LinearForm, labels: np.ndarray) -> Iterator[tuple[np.ndarray, n
 
 
 def _loss(form: LinearForm, outputs: np.ndarray, labels: np.ndarray) -> float:
-    """Mean loss of logits or scores [N, outputs]."""
+    """Mean loss over logits or scores [N, outputs]."""
     if form == "scores":
         return float(np.mean((outputs[:, 0] - labels) ** 2))
     if form == "labels":

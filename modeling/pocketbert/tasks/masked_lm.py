@@ -16,10 +16,9 @@ from pocketbert.tasks.outputs import CrossEntropy, Labelled, uniform_cross_entro
 
 
 class MaskedLMHead(tf_keras.layers.Layer):
-    """A transform, then the word embedding table as output matrix.
+    """A transform and a LayerNorm (in every family), then the word embedding table as output matrix.
 
-    MobileBERT's embedding table is narrower than its feature maps; a second table adds the missing columns. The norm is
-    a LayerNorm for every encoder, as in the authors' code.
+    MobileBERT's embedding table is narrower than its feature maps; a second table adds the missing columns.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
@@ -34,14 +33,12 @@ class MaskedLMHead(tf_keras.layers.Layer):
         self._activation = config.activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        """Maps the encoder's outputs to logits.
+        """Maps the encoder's outputs to logits, float32 [B, S, V] or [B, P, V].
 
         Args:
-          encoded: `sequence_output` [B, S, H], `word_table` [V, E] and, optionally, `masked_lm_positions` int32 [B, P]
-            to score only these positions.
+          encoded: `sequence_output` [B, S, H], `word_table` [V, E], and optionally `masked_lm_positions` int32 [B, P],
+            the only positions to score.
           training: unused; all heads take it.
-        Returns:
-          float32 [B, S, V], or [B, P, V].
         """
         x = encoded["sequence_output"]
         if "masked_lm_positions" in encoded:
@@ -73,7 +70,7 @@ class MaskedLM(Task):
     exportable = False
 
     def head(self, encoder: EncoderConfig) -> MaskedLMHead:
-        """A head with logits for the whole vocabulary."""
+        """Returns a head with logits for the whole vocabulary."""
         return MaskedLMHead(encoder, self.config)
 
     def loss(
@@ -87,7 +84,7 @@ class MaskedLM(Task):
     def uniform_loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """See `Task.uniform_loss`; equal probabilities of all tokens."""
+        """See `Task.uniform_loss`; all tokens have equal probabilities."""
         labels, logits = _rows(outputs["prediction_logits"], labels)
         return masked_mean(uniform_cross_entropy(logits), is_labelled(labels))
 
@@ -95,17 +92,17 @@ class MaskedLM(Task):
 def _rows(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Labels and logits, one row per position.
 
-    For other ranks TensorFlow checks sizes at run time. Graphs never prune such checks, so counting the weights would
-    run the student.
+    For other ranks TensorFlow checks sizes at run time. Graphs never prune such checks, so counting weights would run
+    the student.
     """
     return tf.reshape(labels, [-1]), tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
 
 
 def only_labelled(labelled: Mapping[str, Labelled], counted: tf.Tensor | None = None) -> dict[str, Labelled]:
-    """Keeps only the positions of one output that have a label, as a list; or the examples that `counted` names, [B].
+    """Keeps one output's positions with a label, as a list; or the examples marked in `counted`, [B].
 
     Keras weights a batch by its rows. With one row per label, `evaluate` gives the mean over labels for every batch
-    size. Keras averages the means of the replicas; scaling the gradient makes it that of the mean over all labels.
+    size. Keras averages the replicas' means; scaling the gradient makes it the gradient of the mean over all labels.
     """
     ((name, (logits, labels, weights)),) = labelled.items()
     counted = is_labelled(labels) if counted is None else counted
@@ -119,15 +116,12 @@ def only_labelled(labelled: Mapping[str, Labelled], counted: tf.Tensor | None = 
 
 
 def is_labelled(labels: tf.Tensor) -> tf.Tensor:
-    """Whether positions have a label: bool, in the shape of `labels`.
-
-    Negative labels mark positions without: -1 in `pocketbert.data`, -100 in transformers.
-    """
+    """Whether labels are at least 0, bool in their shape; -1 (`pocketbert.data`) and -100 (transformers) mean none."""
     return labels >= 0
 
 
 def _share_of_replicas(counted: tf.Tensor) -> tf.Tensor:
-    """Number of labels of this replica, divided by the mean over replicas."""
+    """This replica's number of labels, divided by the mean over replicas."""
     count = tf.reduce_sum(tf.cast(counted, tf.float32))
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

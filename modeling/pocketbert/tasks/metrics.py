@@ -1,9 +1,9 @@
-"""Metrics from scikit-learn, SciPy and seqeval as fractions of one.
+"""Metrics from scikit-learn, SciPy and seqeval, as fractions.
 
-Undefined metrics are 0.0, so that a run can continue: Matthews correlation of constant predictions or labels
+Undefined metrics are 0.0, so that a run can continue: Matthews correlation for constant predictions or labels
 (scikit-learn's value), F1 without a positive label or prediction (as in GLUE's reference code), and Pearson and
-Spearman correlation of constant predictions or labels. The last is a departure: SciPy gives NaN, which JSON cannot
-hold. AUROC with examples of one class only is 0.5.
+Spearman correlation for constant predictions or labels. The last is a departure: SciPy gives NaN, and JSON has no NaN.
+AUROC is 0.5 if all examples have one class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _f1(labels: np.ndarray, predictions: np.ndarray, positive: int) -> float:
 
     if not (np.isin(labels, (0, 1)).all() and np.isin(predictions, (0, 1)).all()):
         raise ValueError("f1 needs the classes 0 and 1; received another class")
-    # Binary even if only one of the classes occurs.
+    # Binary even if only one class occurs.
     return f1_score(labels == positive, predictions == positive, zero_division=0)
 
 
@@ -79,10 +79,9 @@ def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
     Args:
       labels: `[N]`, class indices; or 0 and 1 `[N, labels]`.
       scores: `[N, classes]` or `[N, labels]`: logits or other scores, larger for more likely classes.
-
     Returns:
-      The mean over labels, or over classes against all others (Hand & Till 2001 discuss both forms); labels without
-      both kinds of examples do not count. With two classes, that of the second class.
+      The mean over labels, or over classes against all others (Hand & Till 2001 discuss both forms), except labels
+      without both kinds of examples. For two classes, the second class's area.
     """
     from scipy.special import softmax
     from sklearn.metrics import roc_auc_score
@@ -92,7 +91,7 @@ def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
         if classes == 2:
             labels, scores = labels[:, np.newaxis], scores[:, 1:] - scores[:, :1]
         else:
-            # Softmax makes the scores of a class comparable between examples.
+            # Softmax makes a class's scores comparable between examples.
             labels, scores = labels[:, np.newaxis] == np.arange(classes), softmax(scores, axis=1)
     areas = [
         roc_auc_score(gold, score) for gold, score in zip(labels.T, scores.T, strict=True) if 0 < gold.sum() < len(gold)
@@ -110,19 +109,19 @@ METRICS: dict[str, Callable[..., float]] = {
     "macro_f1": _macro_f1,
     "subset_accuracy": _subset_accuracy,
 }
-# Of spans in tagged texts, except for the accuracy of tags.
+# For spans in tagged texts; accuracy is for tags.
 TAG_METRICS = ("f1", "precision", "recall", "accuracy")
 MULTI_LABEL_METRICS = ("micro_f1", "macro_f1", "subset_accuracy")
 AUROC, F1_OF = "auroc", "f1:"
 
 
 def names_of_f1(labels: Iterable[str]) -> tuple[str, ...]:
-    """The names of F1 for single labels, such as `f1:spam`."""
+    """Names for F1 on single labels, such as `f1:spam`."""
     return tuple(F1_OF + label for label in labels)
 
 
 def listed_metrics(names: Iterable[str]) -> str:
-    """Names of metrics for a message, with `f1:LABEL` for the F1 of all labels."""
+    """Lists metric names for a message, with `f1:LABEL` for all labels."""
     return ", ".join(dict.fromkeys(F1_OF + "LABEL" if name.startswith(F1_OF) else name for name in names))
 
 
@@ -139,22 +138,22 @@ def compute(
     """Scores predictions.
 
     Args:
-      names: keys of `METRICS`, `auroc`, or `f1:LABEL` for the F1 of one label.
-      labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` of several labels 0 and 1 `[N, labels]`.
+      names: keys of `METRICS`, `auroc`, or `f1:LABEL` for F1 on one label.
+      labels: `[N]`, class indices or scores; for `MULTI_LABEL_METRICS` on several labels 0 and 1 `[N, labels]`.
       predictions: as `labels` (not logits), in the same order.
-      groups: the group of each example, or None.
-      positive: the positive class of F1.
-      classes: names of the classes or labels, for `f1:LABEL`.
+      groups: each example's group, or None.
+      positive: the positive class for F1.
+      classes: class or label names, for `f1:LABEL`.
       logits: for `auroc`; without them, the predictions are the scores.
     Returns:
-      name → value, each between −1 and 1. With groups, `name` is the unweighted mean over the groups and `name_group`
-      the value of each group, in order of first occurrence.
+      name → value, each between −1 and 1. With groups, `name` is the unweighted mean over groups, and `name_group` each
+      group's value, by first occurrence.
     Raises:
       ValueError: a name is unknown, shapes differ, there are no examples, or a value is not finite.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     names = tuple(names)
-    # Macro-F1 is the mean over classes, or over the labels of a multi-label task.
+    # Macro-F1 is the mean over classes, or over labels in a multi-label task.
     either = all(name in ("macro_f1", AUROC) or name.startswith(F1_OF) for name in names)
     dimensions = labels.ndim if either else 2 if set(names) & {"micro_f1", "subset_accuracy"} else 1
     if labels.shape != predictions.shape or labels.ndim != dimensions or not len(labels):
@@ -187,7 +186,7 @@ def compute(
 
 
 def _as_scores(predictions: np.ndarray, classes: int) -> np.ndarray:
-    """Scores of decisions: 1 for the predicted class."""
+    """Converts decisions to scores: 1 for the predicted class."""
     return predictions if predictions.ndim == 2 else np.eye(classes)[predictions.astype(np.int64)]
 
 
@@ -212,16 +211,15 @@ def _compute_by_group(
 
 
 def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Scores per class of a classification, from scikit-learn.
+    """Scores each class in a classification, with scikit-learn.
 
     Args:
-      names: the classes' labels, in the order of their indices.
+      names: class labels, by index.
       labels: int `[N]`, class indices.
       predictions: int `[N]`.
-
     Returns:
-      `macro_f1`: mean F1 of the classes that occur in labels or predictions. `by_label`: label → `precision`, `recall`,
-      `f1` and `support`. `confusion_matrix`: a row per label and a column per prediction.
+      `macro_f1`: mean F1 over the classes among labels or predictions. `by_label`: label → `precision`, `recall`, `f1`
+      and `support`. `confusion_matrix`: a row per label and a column per prediction.
     """
     from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
@@ -238,15 +236,12 @@ def class_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
 
 
 def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """Scores per label of a multi-label task, from scikit-learn.
+    """Scores each label in a multi-label task, with scikit-learn; returns `by_label` as in `class_results`.
 
     Args:
-      names: the labels, in the order of the columns.
+      names: labels, by column.
       labels: 0 and 1, `[N, labels]`.
       predictions: as `labels`.
-
-    Returns:
-      `by_label` as in `class_results`.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -264,11 +259,11 @@ def label_results(names: Sequence[str], labels: np.ndarray, predictions: np.ndar
 
 
 def tag_scores(names: Sequence[str], gold: list[list[str]], predicted: list[list[str]]) -> dict[str, float]:
-    """Metrics from seqeval, which counts as conlleval does, as fractions of one.
+    """Computes metrics with seqeval, whose counts are conlleval's, as fractions.
 
     Args:
       names: names in `TAG_METRICS`.
-      gold: tags of the words of each text.
+      gold: word tags for each text.
       predicted: as `gold`.
     """
     from seqeval.metrics import accuracy_score
@@ -280,7 +275,7 @@ def tag_scores(names: Sequence[str], gold: list[list[str]], predicted: list[list
 
 
 def tag_results(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
-    """Scores per type of span, from seqeval, for `Scores.classes`."""
+    """Scores each span type with seqeval, for `Scores.classes`."""
     from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
     types = sorted({label for tags in (gold, predicted) for label, _, _ in get_entities(tags)})
@@ -294,5 +289,5 @@ def tag_results(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, 
 
 
 def root_mean_square(values: np.ndarray) -> float:
-    """Root mean square of all values; 1 if all are 0."""
+    """Root mean square over all values; 1 if all are 0."""
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) or 1.0
