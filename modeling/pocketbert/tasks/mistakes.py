@@ -1,4 +1,4 @@
-"""Wrong answers of a network, the most certain first, for reports."""
+"""A network's wrong answers, the most certain first, for reports."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Mistake:
     """A wrong answer.
 
     Attributes:
-      index: index of the example.
+      index: the example's index.
       text: the text, or the question.
       pair: the second text, or the part of the paragraph around the right answer; None without one.
       label: the right answer, in words.
-      prediction: the answer of the network, in words.
-      probability: probability that the network gives to its answer; None for scores.
+      prediction: the network's answer, in words.
+      probability: the network's probability for its answer; None for scores.
     """
 
     index: int
@@ -32,7 +32,7 @@ class Mistake:
 
 
 def most_certain(wrong: np.ndarray, certainty: np.ndarray, most: int | None = MOST_MISTAKES) -> list[int]:
-    """Indices of wrong answers, the most certain first.
+    """Returns wrong answers' indices, the most certain first.
 
     Args:
       wrong: bool `[N]`.
@@ -45,7 +45,7 @@ def most_certain(wrong: np.ndarray, certainty: np.ndarray, most: int | None = MO
 
 
 def excerpt(text: str, start: int, end: int, margin: int = 120) -> str:
-    """The part of a text around a span, cut at spaces, with an ellipsis where the text continues."""
+    """Cuts a text around a span at spaces, with an ellipsis where the text continues."""
     first = 0 if start <= margin else text.find(" ", start - margin, start) + 1 or start
     last = len(text) if end + margin >= len(text) else text.rfind(" ", end, end + margin)
     last = end if last < 0 else last

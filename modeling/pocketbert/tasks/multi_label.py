@@ -1,4 +1,4 @@
-"""Multi-label classification: any number of labels per text or pair of texts, each with its own probability."""
+"""Multi-label classification: any number of labels per text or pair, each with its own probability."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MultiLabelHead(ClassificationHead):
 
 
 class MultiLabel(TextTask):
-    """Any number of labels for a text or a pair of texts."""
+    """Any number of labels for a text or a pair."""
 
     kind = "multi_label"
     linear_form = "labels"
@@ -38,16 +38,16 @@ class MultiLabel(TextTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """Micro-F1, macro-F1 and the fraction of examples with all labels correct."""
+        """Micro-F1, macro-F1 and the share of examples with all labels correct."""
         return MULTI_LABEL_METRICS, MULTI_LABEL_METRICS[0]
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
-        """The default metrics, AUROC, and the F1 of each label."""
+        """The default metrics, AUROC, and F1 on each label."""
         return (*MULTI_LABEL_METRICS, AUROC, *names_of_f1(self.config.labels))
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """Those that select the best checkpoint."""
+        """The same as in `selection_metrics`."""
         return self.selection_metrics(None)
 
     @property
@@ -56,20 +56,17 @@ class MultiLabel(TextTask):
         return self.config.labels
 
     def loss_factors(self, class_weights: np.ndarray, labels: tf.Tensor) -> tf.Tensor:
-        """The weight of each label where it is given and 1 elsewhere, [B, labels]: PyTorch's `pos_weight`."""
+        """The label's weight for labels with 1, else 1, [B, labels]: PyTorch's `pos_weight`."""
         return tf.where(labels == 1, tf.constant(class_weights), 1.0)
 
     def head(self, encoder: EncoderConfig) -> MultiLabelHead:
-        """A head with one independent logit per label."""
+        """Returns a head with one independent logit per label."""
         return MultiLabelHead(encoder, self.config)
 
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean binary cross-entropy over labels and examples, in nats.
-
-        Labels are 0 or 1, int32 [B, labels]; negative: an example without labels.
-        """
+        """Mean binary cross-entropy, in nats. Labels are int32 [B, labels], 0 or 1; negative: no labels."""
         return self._loss(outputs, tf.cast(tf.maximum(labels, 0), tf.float32), labels, weights)
 
     def _loss(
@@ -88,7 +85,7 @@ class MultiLabel(TextTask):
         return self._loss(outputs, 0.5 * tf.ones_like(labels, tf.float32), labels, weights)
 
     def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        """See `TextTask.temperature`; each label is a decision between logits of 0 and x."""
+        """See `TextTask.temperature`; each label is a decision between the logits 0 and x."""
         from pocketbert.tasks.temperature import softmax_temperature
 
         flat = logits.reshape(-1)
@@ -112,7 +109,7 @@ class MultiLabel(TextTask):
         return problems
 
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Int32 [N, labels], 1 for a probability of at least 0.5, or of at least the label's threshold."""
+        """Int32 [N, labels], 1 if the probability reaches 0.5 or the label's threshold."""
         return (self._above_thresholds(logits) >= 0).astype(np.int32)
 
     def _above_thresholds(self, logits: np.ndarray) -> np.ndarray:
@@ -124,11 +121,11 @@ class MultiLabel(TextTask):
         return (labels == predictions).astype(np.float64).sum(axis=1)
 
     def certainty(self, logits: np.ndarray) -> np.ndarray:
-        """Probability of each decision for or against a label, [N, labels]."""
+        """Each decision's probability, for or against a label, [N, labels]."""
         return sigmoid_of(np.where(self.decide(logits) == 1, logits, -logits))
 
     def in_words(self, answer: Any) -> str:
-        """The names of the labels."""
+        """Lists the labels' names."""
         return listed(
             [label for label, is_given in zip(self.config.labels, answer, strict=True) if is_given], "no label"
         )
@@ -146,10 +143,7 @@ class MultiLabel(TextTask):
     def describe(
         self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
     ) -> list[dict[str, Any]]:
-        """Gives `labels` as `decide` does, and `probabilities` by label or the best as `top`.
-
-        For `soft_labels` see `described_probabilities`.
-        """
+        """Returns `labels`, and `probabilities` by label or the best as `top`; see `described_probabilities`."""
         names = self.config.labels
         return [
             {
@@ -160,25 +154,24 @@ class MultiLabel(TextTask):
         ]
 
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
-        """Compares each label of each example. A logit within the tolerance of its threshold is a near tie."""
+        """Compares each label in each example. A logit within the tolerance around its threshold is a near tie."""
         near_tie = np.abs(self._above_thresholds(reference)) <= tolerance * root_mean_square(reference)
         same = self.decide(reference) == self.decide(answers)
         return Decisions(same, near_tie, "decisions, one for each example and label,")
 
 
 def sigmoid_of(logits: np.ndarray) -> np.ndarray:
-    """Independent probabilities of the labels, float64, in the shape of `logits`."""
+    """Independent label probabilities, float64, in the shape of `logits`."""
     from scipy.special import expit
 
     return expit(logits.astype(np.float64))
 
 
 def best_constant_labels(labels: np.ndarray) -> np.ndarray:
-    """The constant prediction of 0 and 1, [labels], with the highest micro-F1."""
+    """The constant prediction, 0 and 1, [labels], with the highest micro-F1."""
     counts = labels.sum(axis=0, dtype=np.int64)
     order = np.argsort(-counts, kind="stable")
     size = np.arange(1, len(order) + 1)
-    # 2 · true positives / (predicted + actual).
     micro_f1 = 2 * np.cumsum(counts[order]) / np.maximum(size * len(labels) + counts.sum(), 1)
     constant = np.zeros(len(order), np.int32)
     if counts.any():

@@ -42,7 +42,7 @@ class NextSentence(Task):
     first_token_only = True
 
     def head(self, encoder: EncoderConfig) -> NextSentenceHead:
-        """A head with two logits: follows, does not follow."""
+        """Returns a head with two logits: follows, does not follow."""
         return NextSentenceHead(encoder, self.config)
 
     def loss(

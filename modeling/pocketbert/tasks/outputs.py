@@ -1,4 +1,4 @@
-"""Outputs of heads: their names and labels, losses, and the outputs for rows of tokens."""
+"""Head outputs: names, labels, losses, and the values for token rows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from pocketbert.progress import bar
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.interfaces import Outputs
 
-# Rows per batch of a float model.
 BATCH_SIZE = 32
-# Added to squared lengths, below the smallest of any real vector, so that a zero vector has a gradient.
+# Added to squared lengths, so that a zero vector has a gradient; smaller than any real vector's.
 _SMALLEST_SQUARE = 1e-24
 Heads = Mapping[str, Any]
 
 
 class Labelled(NamedTuple):
-    """An output of a head with its labels and optional weights, as losses and metrics take them."""
+    """A head's output with its labels and optional weights, for losses and metrics."""
 
     outputs: tf.Tensor
     labels: tf.Tensor
@@ -37,7 +36,7 @@ class Labelled(NamedTuple):
 
 
 def output_names(heads: Heads) -> dict[str, dict[str, str]]:
-    """Maps head → own output name → the model's output name, prefixed with the head if several heads share the name."""
+    """Maps head → own output name → the model's output name, with the head as prefix if several heads share it."""
     own_names = {head: list(layer.losses_by_output()) for head, layer in heads.items()}
     counter = Counter(name for names in own_names.values() for name in names)
     return {
@@ -47,13 +46,13 @@ def output_names(heads: Heads) -> dict[str, dict[str, str]]:
 
 
 def labelled_outputs(heads: Heads, inputs: Any, labels: Any, outputs: Any, weights: Any) -> dict[str, Labelled]:
-    """Matches labels with outputs, by the model's names. Outputs without labels are left out.
+    """Matches labels with outputs, by the model's names. Leaves out outputs without labels.
 
     Args:
       heads: at least one head by name.
-      inputs: inputs of the model.
+      inputs: the model's inputs.
       labels: labels by output name, or plain labels for a model with one head.
-      outputs: outputs of the model.
+      outputs: the model's outputs.
       weights: example weights by output name, or plain weights for a model with one head.
     Raises:
       UserError: an unknown output name, or plain values for a model with several heads.
@@ -90,27 +89,23 @@ def _by_output(heads: Heads, names: Mapping[str, Mapping[str, str]], what: str, 
 
 
 def uniform_cross_entropy(logits: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of equal probabilities and the predicted ones, in nats, float32 [...], from logits [..., C]."""
+    """Cross-entropy between equal and predicted probabilities, in nats, float32 [...], from logits [..., C]."""
     return -tf.reduce_mean(tf.nn.log_softmax(tf.cast(logits, tf.float32)), axis=-1)
 
 
 def mean_over_examples(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """The `masked_mean` of per-example losses.
+    """The `masked_mean` over per-example losses, a float32 scalar.
 
     Args:
       losses: [B].
-      labels: [B], any labels of the examples. Counting them instead of the losses keeps the networks out of the graph
-        that counts micro-batches.
-      weights: float32 [B], factors of the losses, or None. The divisor does not include them.
-
-    Returns:
-      float32 scalar.
+      labels: [B], any labels. Counting them, not losses, keeps networks out of the graph for counting micro-batches.
+      weights: float32 [B], loss factors, or None. The divisor excludes them.
     """
     return masked_mean(losses if weights is None else losses * weights, tf.ones_like(labels))
 
 
 def has_label(labels: tf.Tensor) -> tf.Tensor:
-    """Whether examples have a label, bool [B]; a negative class and a score of NaN mark those without.
+    """Whether examples have a label, bool [B]; a negative class and a NaN score mean none.
 
     Args:
       labels: classes, int [B]; 0 or 1 for each label, int [B, labels]; or scores, float [B].
@@ -121,27 +116,24 @@ def has_label(labels: tf.Tensor) -> tf.Tensor:
 
 
 def mean_over_labelled(losses: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """The `masked_mean` of the losses of examples that have a label; 0, without a gradient, if none has one.
+    """The `masked_mean` over labelled examples' losses, a float32 scalar; 0, without a gradient, if there are none.
 
     Args:
       losses: finite, [B].
-      labels: see `has_label`. The divisor depends on them alone, as in `mean_over_examples`.
+      labels: see `has_label`. Only they determine the divisor, as in `mean_over_examples`.
       weights: see `mean_over_examples`.
-
-    Returns:
-      float32 scalar.
     """
     return masked_mean(losses if weights is None else losses * weights, has_label(labels))
 
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class CrossEntropy(tf_keras.losses.Loss):
-    """Cross-entropy of logits against indices, in nats.
+    """Cross-entropy between logits and indices, in nats.
 
     Args:
-      indices: plural name of the labels in messages.
+      indices: plural name for the labels in messages.
       reduction: see Keras.
-      name: name of the loss.
+      name: the loss's name.
     """
 
     def __init__(
@@ -181,13 +173,13 @@ def unit_vectors(vectors: tf.Tensor) -> tf.Tensor:
 
 
 class ModelForward:
-    """Runs a head of a float model on batches of rows with similar lengths. The graph is traced once.
+    """Runs one head in a float model on row batches with similar lengths. The graph is traced once.
 
     Args:
       model: a `pocketbert.Model` with a head; its weights may change between calls.
-      task: task of the head.
+      task: the head's task.
       batch_size: rows per batch.
-      head: name of the head; None for the first.
+      head: the head's name; None for the first.
     """
 
     def __init__(self, model: Any, task: Task, batch_size: int = BATCH_SIZE, head: str | None = None) -> None:
@@ -204,7 +196,7 @@ class ModelForward:
         self._task, self._batch_size = task, batch_size
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns the outputs of at least one row by the head's own names."""
+        """Returns outputs for at least one row, by the head's own names."""
         plan = plan_batches(encoded.lengths, batch_size=self._batch_size, seed=0, epoch=0, shuffle=False)
         gathered = GatheredOutputs(encoded, self._task)
         with row_progress(len(encoded), show_progress) as update:
@@ -215,11 +207,10 @@ class ModelForward:
 
 
 class GatheredOutputs:
-    """Collects the outputs of batches in the order of the examples.
+    """Collects batch outputs in example order.
 
     Attributes:
-      outputs: collected outputs by name: [N, ...], or [T, ...] per token without padding. An example of several rows,
-        such as a separate pair, has those of its first row.
+      outputs: by name: [N, ...], or [T, ...] per token, unpadded. An example with several rows has its first row's.
     """
 
     def __init__(self, encoded: EncodedExamples, task: Task) -> None:
@@ -228,7 +219,7 @@ class GatheredOutputs:
         self._count, self._rows = len(encoded), encoded.rows_per_example
 
     def add(self, indices: np.ndarray, outputs: Outputs) -> None:
-        """Adds the outputs of the rows of the examples at `indices`: [B, ...], or [B, L, ...] with padding."""
+        """Adds outputs for the examples at `indices`: their rows [B, ...], or [B, L, ...] with padding."""
         for name, rows in outputs.items():
             gathered, values = self.outputs.get(name), rows[:: self._rows]
             per_token = self._task.of_output(name).per_token
@@ -247,7 +238,7 @@ class GatheredOutputs:
 
 @contextlib.contextmanager
 def row_progress(count: int, show: bool) -> Iterator[Callable[[int], Any]]:
-    """Yields a function that advances a progress bar, or does nothing unless `show`."""
+    """Yields a function to advance a progress bar; it does nothing unless `show`."""
     if not show:
         yield lambda done: None
         return
@@ -256,11 +247,7 @@ def row_progress(count: int, show: bool) -> Iterator[Callable[[int], Any]]:
 
 
 def check_finite_answers(outputs: Outputs) -> Outputs:
-    """Returns the outputs of a trained model if all are finite.
-
-    Raises:
-      UserError: a value is NaN or infinite.
-    """
+    """Returns a trained model's outputs; raises `UserError` if a value is NaN or infinite."""
     if not all(np.isfinite(output).all() for output in outputs.values()):
         raise UserError(
             "a model's answers must be finite; received NaN or infinity; its weights are damaged, or its training "
@@ -270,11 +257,7 @@ def check_finite_answers(outputs: Outputs) -> Outputs:
 
 
 def check_finite(when: str, outputs: Outputs) -> Outputs:
-    """Returns the outputs of a model in training if all are finite.
-
-    Raises:
-      TrainingFailed: a value is NaN or infinite.
-    """
+    """Returns a model's outputs during training; raises `TrainingFailed` if a value is NaN or infinite."""
     if not all(np.isfinite(output).all() for output in outputs.values()):
         raise TrainingFailed(
             f"the outputs must stay finite; {when} some are not; try a lower learning rate, a longer warm-up, "

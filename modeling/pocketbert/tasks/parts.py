@@ -1,10 +1,9 @@
-"""Outputs and labels of several heads: which of them belong to which head.
+"""Assigns outputs and labels to heads.
 
-An output has the name of its head in front: `intent_logits`, `slots_token_logits`. The labels of a text are one row of
-numbers, float32: a class or a score has one column, several labels have one each, and the tags of words, which come
-last, have one for each token of the longest row. Class indices and tags are whole numbers, which float32 holds exactly.
-A text without a label for a head has NaN in the head's columns, or -1 for tags. In the form that the tasks take, its
-classes and its several labels are -1, and its score is NaN.
+An output's name starts with its head: `intent_logits`, `slots_token_logits`. A text's labels are one row, float32: a
+class or a score has one column, several labels have one each, and word tags come last, one for each token in the
+longest row. float32 holds class indices and tags exactly. A text without a label for a head has NaN in the head's
+columns, or -1 for tags. Tasks take -1 for its class or several labels, and NaN for its score.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ _T = TypeVar("_T")
 
 
 def output_name(part: str, output: str) -> str:
-    """The name of an output of a head in the model, from the head's own name of it, `output`."""
+    """Returns the model's output name, from the head's own name for it, `output`."""
     return f"{part}_{output}"
 
 
 def part_of(output: str) -> str:
-    """The name of the head that an output or a metric belongs to."""
+    """Returns the head's name for an output or a metric."""
     return output.partition("_")[0]
 
 
 def part_outputs(part: str, outputs: Mapping[str, _T]) -> dict[str, _T]:
-    """The outputs of a head by its own names."""
+    """Returns a head's outputs by its own names."""
     return {name.partition("_")[2]: value for name, value in outputs.items() if part_of(name) == part}
 
 
 def packed_labels(task: Task, labels: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The labels of all heads as one array, float32 [N, columns]; see the module.
+    """Packs all heads' labels into one array, float32 [N, columns]; see the module.
 
     Args:
       task: the task with these heads.
@@ -51,7 +50,7 @@ def packed_labels(task: Task, labels: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
-    """The labels of each head from those of `packed_labels`, in the form that the head's task takes."""
+    """Splits labels from `packed_labels` by head, in the form for the head's task."""
     import tensorflow as tf
 
     labels, start, split = tf.cast(labels, tf.float32), 0, {}
@@ -60,7 +59,7 @@ def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
     for name in _in_order(task):
         part = task.parts[name]
         if part.per_token:
-            # All tagged heads have equally many.
+            # All tagged heads have the same number.
             width = (tf.shape(labels)[1] - fixed) // len(tagged)
             first = fixed + tagged.index(name) * width
             split[name] = tf.cast(labels[:, first : first + width], tf.int32)
@@ -75,7 +74,7 @@ def part_labels(task: Task, labels: Any) -> dict[str, tf.Tensor]:
 
 
 def packed_soft_labels(task: Task, soft: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The soft labels of all heads as one array, float64 [N, columns]: those of tags last, token by token.
+    """Packs all heads' soft labels into one array, float64 [N, columns]: tags last, token by token.
 
     Args:
       task: the task with these heads.
@@ -86,7 +85,7 @@ def packed_soft_labels(task: Task, soft: Mapping[str, np.ndarray]) -> np.ndarray
 
 
 def part_soft_labels(task: Task, soft: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The soft labels of each head, [B, labels] or [B, max_length, labels], from those of `packed_soft_labels`."""
+    """Splits soft labels from `packed_soft_labels` by head: [B, labels] or [B, max_length, labels]."""
     import tensorflow as tf
 
     counts = {name: len(part.config.labels) for name, part in task.parts.items()}
@@ -102,18 +101,18 @@ def part_soft_labels(task: Task, soft: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def weighted_sum(task: Task, terms: Mapping[str, Any]) -> Any:
-    """The sum over heads of a term of each, times the weight of the head's loss."""
+    """Sums one term per head, times the head's loss weight."""
     weighted = [loss_weight(part.config) * terms[name] for name, part in task.parts.items()]
     return sum(weighted[1:], weighted[0])
 
 
 def _in_order(task: Task) -> list[str]:
-    """The heads in the order of their columns: those with tags last."""
+    """Heads in column order: tags last."""
     return sorted(task.parts, key=lambda name: task.parts[name].per_token)
 
 
 def _columns(part: Task) -> int:
-    """Columns of a head's labels; 0 for tags, whose number depends on the length."""
+    """A head's label columns; 0 for tags: their number depends on the length."""
     if part.per_token:
         return 0
     return len(part.config.labels) if part.config.rules.label_form == "multi_label" else 1

@@ -1,4 +1,4 @@
-"""Predictions of float models and bundles, for all tasks."""
+"""Predictions by float models and bundles, for all tasks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Predictor:
     """Predicts with a network.
 
     Args:
-      task: task of the network.
+      task: the network's task.
       forward: runs the network.
-      tokenizer: tokenizer of the network.
-      max_length: maximum sequence length of an input or a window.
+      tokenizer: the network's tokenizer.
+      max_length: maximum tokens per input or window.
       **windows: options in the task's `window_options`.
     """
 
@@ -36,18 +36,14 @@ class Predictor:
         self._forward = forward
 
     def forward(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """The outputs of the network.
-
-        Raises:
-          UserError: a value is not finite.
-        """
+        """Returns the network's outputs; raises `UserError` if a value is not finite."""
         return check_finite_answers(self._forward(encoded, show_progress=show_progress))
 
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`.
+        """Predicts for texts, text pairs, or pairs of question and paragraph; see the task's `predict`.
 
-        `max_length` and `stride` are for `windows=True`; a window has at most the tokens of the predictor. With
-        `soft_labels=True`, the answers have the probability of each label with all digits, as `distill` reads them.
+        `max_length` and `stride` need `windows=True`; a window has at most the predictor's tokens. With
+        `soft_labels=True`, answers have each label's probability with all digits, as `distill` reads them.
 
         Raises:
           UserError: `windows` for another task than classes, several labels or scores; `soft_labels` for a task without
@@ -83,16 +79,12 @@ class Predictor:
     def logits(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, show_progress: bool = False
     ) -> np.ndarray:
-        """The logits of texts; longer texts are truncated.
+        """Returns logits, float32 `[n, labels]`, or `[n]` for a task without labels; longer texts are truncated.
 
         Args:
-          texts: sentences, or the first sentences of pairs.
-          pairs: the second sentence of each pair, or None.
+          texts: sentences, or first sentences in pairs.
+          pairs: each pair's second sentence, or None.
           show_progress: print progress to stderr.
-
-        Returns:
-          float32 `[n, labels]`, or `[n]` for a task without labels, in the order of the texts.
-
         Raises:
           UserError: the task has no such logits, or they are not finite.
         """
@@ -103,13 +95,12 @@ class Predictor:
 
 
 def model_predictor(model: Any, source: str = "the model", **windows: int | None) -> Predictor:
-    """Returns a predictor for the first head of a float model.
+    """Returns a predictor for a float model's first head.
 
     Args:
       model: a `pocketbert.Model` with a supervised task and a tokenizer.
-      source: name of the model in messages.
-      **windows: `max_length`, at which other tasks truncate texts, and options in the task's `window_options`.
-
+      source: the model's name in messages.
+      **windows: `max_length`, where other tasks truncate texts, and options in the task's `window_options`.
     Raises:
       UserError: there is no supervised task or no tokenizer, or the windows do not fit.
     """
@@ -123,18 +114,14 @@ def model_predictor(model: Any, source: str = "the model", **windows: int | None
 
 
 def text_logits(model: Any, examples: LabelledData, max_length: int) -> np.ndarray:
-    """Logits of a float model's first head for texts or pairs, float32 [N, ...]; longer ones are truncated."""
+    """A float model's first head's logits for texts or pairs, float32 [N, ...]; longer ones are truncated."""
     predictor = model_predictor(model, max_length=max_length)
     rows = predictor.task.rows(examples, predictor.tokenizer, predictor.max_length)
     return predictor.forward(rows.encoded, show_progress=True)["logits"]
 
 
 def predicting_task(config: Any, source: str) -> SupervisedTask:
-    """Returns the task of a network that must predict.
-
-    Raises:
-      UserError: the network has no supervised task.
-    """
+    """Returns a network's task; raises `UserError` if it is not supervised."""
     rule = f"{source} must have a task of kind {listed(supervised_kinds())} to predict; it has"
     return supervised_task(config, rule, "fine-tune it first")
 
@@ -146,12 +133,10 @@ def fitting_windows(
 
     Args:
       task: the task.
-      windows: `max_length` and other options, if given. A task without `window_options` has no others, and truncates
-        texts at `max_length`, at most at `longest`.
-      default: default for `max_length`.
-      longest: maximum length of the network.
-      room: name of that limit in the message.
-
+      windows: `max_length` and other options, if any; for a task without `window_options` only `max_length`.
+      default: default for `max_length`; for a task without `window_options` it is `longest`.
+      longest: the network's maximum length.
+      room: that limit's name in the message.
     Raises:
       UserError: the rows are too long, or the window options contradict each other.
     """

@@ -26,10 +26,9 @@ from pocketbert.tasks.scores import Scores, score_interval
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
-    """Encodes windows as training examples without keeping the file's text in memory.
+    """Encodes windows without keeping their text in memory.
 
-    Returns:
-      One example per window. Its label is int32 [2], the answer's first and last token, or (0, 0) without an answer.
+    Each window's label is int32 [2], the answer's first and last token, or (0, 0) without an answer.
     """
     # Keep only the arrays that training reads; drop the character offsets.
     parts = [
@@ -58,7 +57,7 @@ def read_answers(
     max_answer_tokens: int = MAX_ANSWER_TOKENS,
     progress_total: int | None = None,
 ) -> Iterator[tuple[Question, Answered]]:
-    """Answers questions in chunks.
+    """Answers questions in chunks; yields each question with its answers, in order.
 
     Args:
       questions: any number of questions.
@@ -66,12 +65,9 @@ def read_answers(
       options: window options.
       forward: runs the network.
       with_null: whether a question may have no answer; the probabilities then include the empty answer.
-      n_best: maximum number of answers per question.
-      max_answer_tokens: maximum length of an answer.
+      n_best: maximum answers per question.
+      max_answer_tokens: maximum answer length.
       progress_total: number of questions for a progress bar; None for no bar.
-
-    Yields:
-      Each question with its answers, in the order given.
     """
     with bar(progress_total, "answer", "question") if progress_total else contextlib.nullcontext() as progress:
         for chunk, windows in stream_windows(questions, tokenizer, options):
@@ -103,7 +99,7 @@ def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> Encoded
 
 
 class QuestionScores:
-    """Scores of answers, question by question. Stores six numbers (48 bytes) per question."""
+    """Scores answers question by question. Stores six numbers (48 bytes) per question."""
 
     def __init__(self, scorer: AnswerScorer) -> None:
         self._scorer = scorer
@@ -123,7 +119,7 @@ class QuestionScores:
         return best_null_threshold(np.minimum(leads, np.finfo(np.float32).max), f1, f1_of_none)[0]
 
     def scores(self, null_threshold: float | None) -> dict[str, float]:
-        """The scores of all questions; see `answer_scores.mean_scores`.
+        """Scores all questions; see `answer_scores.mean_scores`.
 
         Args:
           null_threshold: see `TaskConfig.null_threshold`.
@@ -141,16 +137,16 @@ class QuestionScores:
 
     @property
     def leads(self) -> np.ndarray:
-        """Lead of the empty answer over the best answer per question, [N]."""
+        """The empty answer's lead over the best answer per question, [N]."""
         leads: np.ndarray = self._columns()[4]
         return leads
 
     def _columns(self) -> np.ndarray:
-        """[6, N]: exact match and F1 of the best and the empty answer, lead of the empty answer, is_impossible."""
+        """[6, N]: exact match and F1 for the best and the empty answer, the empty answer's lead, is_impossible."""
         return np.frombuffer(self._numbers).reshape(-1, 6).T
 
 
-# Answers that need no question: name → part of the paragraph.
+# Answers without the question: name → part of the paragraph.
 _RULES: dict[str, Callable[[str], str]] = {
     "always no answer": lambda context: "",
     "always the first sentence": lambda context: re.split(r"(?<=[.!?。])\s+", context.strip())[0],
@@ -160,7 +156,7 @@ _RULES: dict[str, Callable[[str], str]] = {
 
 
 def constant_rule(questions: QuestionFile) -> dict[str, Any]:
-    """Scores of the best answer that does not read the question, for `Scores.baseline`."""
+    """Scores the best answer without reading the question, for `Scores.baseline`."""
     scorer, rows = squad_scorer(questions.num_impossible > 0), list(questions)
     impossible = [question.impossible for question in rows]
     by_rule = {}
@@ -172,14 +168,14 @@ def constant_rule(questions: QuestionFile) -> dict[str, Any]:
 
 
 class QuestionRows:
-    """Questions as rows, one row per window of the paragraph.
+    """Questions as rows, one row per paragraph window.
 
     Args:
       task: a span task; `null_threshold` decides which questions stay unanswered.
       data: labelled or unlabelled questions.
       tokenizer: the network's tokenizer.
       options: window options.
-      most: approximate maximum number of windows; questions are taken evenly. None for all.
+      most: approximate maximum number of windows, from evenly taken questions; None for all.
     """
 
     def __init__(
@@ -231,7 +227,7 @@ class QuestionRows:
 class QuestionEvaluator:
     """Scores a network's answers; see `SupervisedTask.evaluator`.
 
-    With `choose_threshold`, the null threshold is that with the highest F1 on these questions. `task` holds it after an
+    `choose_threshold` selects the null threshold with the highest F1 on these questions. `task` holds it after an
     evaluation, and all scores use it.
 
     Args:
@@ -240,9 +236,9 @@ class QuestionEvaluator:
       questions: labelled questions.
       tokenizer: the network's tokenizer.
       options: window options.
-      choose_threshold: choose the null threshold instead of using that of the task.
+      choose_threshold: choose the null threshold instead of using the task's.
       scorer: scores one answer; None for SQuAD 2.0's script if some questions have no answer, else SQuAD 1.1's.
-      max_answer_tokens: maximum length of an answer.
+      max_answer_tokens: maximum answer length.
       keep_answers: keep `answers`; the ids must then be unique (`QuestionFile.check_ids`).
       show_progress: print progress to stderr.
     """
@@ -268,7 +264,7 @@ class QuestionEvaluator:
         self._show_progress = show_progress
         self._answers_by_id: dict[str, Answered] = {}
         self._last: QuestionScores | None = None
-        # Of each question: the best answer, its probability, and that of the empty answer.
+        # Per question: the best answer, its probability, and the empty answer's.
         self._best: list[tuple[str, float, float]] = []
 
     def metrics(self, when: str) -> dict[str, float]:
@@ -301,11 +297,11 @@ class QuestionEvaluator:
 
     @property
     def answers(self) -> dict[str, str]:
-        """Question id → answer of the last evaluation, with `keep_answers`."""
+        """Question id → answer in the last evaluation, with `keep_answers`."""
         return {name: answered.text(self.task.null_threshold) for name, answered in self._answers_by_id.items()}
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
-        """See `Evaluator.mistakes`. Answers that share a word with a right one are not wrong."""
+        """See `Evaluator.mistakes`. Answers with a word from a right one are not wrong."""
         assert self._last is not None
         threshold = self.task.null_threshold
         _, f1 = self._last.of_each_question(threshold)

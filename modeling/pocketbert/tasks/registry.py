@@ -1,4 +1,4 @@
-"""The table of tasks: kind → class. Each row of `configs.TASK_RULES` has a file of its name in this folder."""
+"""The task table: kind → class. Each row in `configs.TASK_RULES` has a file with its name in this folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pocketbert.layers.core import weights_by_path
 from pocketbert.tasks.base import SupervisedTask, Task
 from pocketbert.tasks.texts import TextTask
 
-# Kind → class, in the order of `TASK_RULES`.
 TASKS: dict[str, type[Task]] = {}
 
 
@@ -24,7 +23,7 @@ def get_task(config: TaskConfig) -> Task:
 
 
 def check_tasks(encoder: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
-    """Raises `UserError` if an encoder cannot carry the heads of tasks."""
+    """Raises `UserError` if an encoder cannot carry the tasks' heads."""
     needing = [task.kind for task in tasks if get_task(task).needs_pooler and encoder.pooler == "none"]
     raise_if_any([f"{kind} needs a pooler; received pooler='none'" for kind in needing], "tasks")
 
@@ -34,9 +33,8 @@ def supervised_task(config: TaskConfig | None, rule: str = "", remedy: str = "")
 
     Args:
       config: the configuration, or None.
-      rule: start of the error message, up to the received value; empty for the default.
-      remedy: end of the error message.
-
+      rule: start for the error message, up to the received value; empty for the default.
+      remedy: end for the error message.
     Raises:
       UserError: there is no task, or it trains without labels.
     """
@@ -49,14 +47,14 @@ def supervised_task(config: TaskConfig | None, rule: str = "", remedy: str = "")
 
 
 def text_task(config: TaskConfig) -> TextTask:
-    """Returns the task of a configuration that is known to be a `TextTask`."""
+    """Returns the task for a configuration known to be a `TextTask`."""
     task = get_task(config)
     assert isinstance(task, TextTask)
     return task
 
 
 def supervised_kinds() -> list[str]:
-    """The kinds of supervised tasks."""
+    """Lists the supervised tasks' kinds."""
     return [kind for kind, task in TASKS.items() if issubclass(task, SupervisedTask)]
 
 
@@ -66,12 +64,11 @@ def listed(kinds: list[str]) -> str:
 
 
 def register(task: type[Task], rules: TaskRules = TaskRules()) -> type[Task]:  # noqa: B008
-    """Adds a task to the tables; a decorator of the class for tasks outside this package.
+    """Adds a task to the tables; a class decorator for tasks outside this package.
 
     Args:
       task: the class.
-      rules: the row for `TASK_RULES`. Without a `head`, the weights of the head are stored under their own paths.
-
+      rules: the row for `TASK_RULES`. Without a `head`, the head's weights are stored under their own paths.
     Raises:
       UserError: the kind is taken.
     """
@@ -84,7 +81,7 @@ def register(task: type[Task], rules: TaskRules = TaskRules()) -> type[Task]:  #
 
     @functools.cache
     def shapes(encoder: EncoderConfig, config: TaskConfig) -> dict[str, tuple[int, ...]]:
-        # A function that is traced may not make variables; another thread is outside it.
+        # A traced function may not make variables; another thread is outside it.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(derived, encoder, config).result()
 

@@ -1,4 +1,4 @@
-"""Regression: one number for a text or a pair of texts."""
+"""Regression: one number for a text or a pair."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pocketbert.tasks.texts import TextTask
 
 
 class RegressionHead(SentenceHead):
-    """One number, in the unit of the labels; for `TaskConfig.activation` sigmoid, from 0 to 1."""
+    """One number, in the labels' unit; for `TaskConfig.activation` sigmoid, from 0 to 1."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__(config, task, 1)
@@ -38,7 +38,7 @@ class RegressionHead(SentenceHead):
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class MeanSquaredError(tf_keras.losses.Loss):
-    """Mean over examples. Keras' own loss averages the last axis, which is the batch here."""
+    """Mean over examples. Keras' own loss averages the last axis, the batch here."""
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Squared differences, [B]."""
@@ -46,7 +46,7 @@ class MeanSquaredError(tf_keras.losses.Loss):
 
 
 class Regression(TextTask):
-    """A score for a text or a pair of texts."""
+    """A score for a text or a pair."""
 
     kind = "regression"
     linear_form = "scores"
@@ -59,18 +59,15 @@ class Regression(TextTask):
         return ("pearson", "spearman"), "spearman"
 
     def head(self, encoder: EncoderConfig) -> RegressionHead:
-        """A head with one output."""
+        """Returns a head with one output."""
         return RegressionHead(encoder, self.config)
 
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean squared error over examples, in squared units of the score.
-
-        Labels are scores, float32 [B]; NaN: no label.
-        """
+        """Mean squared error over examples, in squared score units. Labels are scores, float32 [B]; NaN: no label."""
         scores = tf.cast(labels, tf.float32)
-        # A difference of NaN would make the gradient NaN in spite of its weight.
+        # A NaN difference would make the gradient NaN in spite of its weight.
         finite = tf.where(tf.math.is_nan(scores), 0.0, scores)
         losses = tf.math.squared_difference(tf.cast(outputs["logits"], tf.float32), finite)
         return mean_over_labelled(losses, scores, weights)
@@ -87,7 +84,7 @@ class Regression(TextTask):
         return float(np.mean(labels, dtype=np.float64)), "always the mean"
 
     def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """Gives `score`."""
+        """Returns `score`."""
         return [{"score": float(score)} for score in logits]
 
     def centred(self, output: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Scores of a model with their uncertainty, beside baselines and a teacher: the first thing in every report."""
+"""A model's scores and their uncertainty, with baselines and a teacher: every report starts with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from pocketbert.progress import log_info
 from pocketbert.report.outcome import VERDICT_WORDS, Verdict
 
-# The normal distribution has 95 % of its mass within so many standard deviations.
+# 95 % of a normal distribution lie within so many standard deviations.
 _NORMAL_95 = 1.959964
 _RESAMPLES = 200
 
@@ -22,9 +22,9 @@ class Baseline:
     """A simple method, trained on the same examples.
 
     Attributes:
-      name: name of the method for messages.
-      score: its main metric, as a fraction of one.
-      remedy: what you can do if this method is better than the model.
+      name: the method's name in messages.
+      score: its main metric, as a fraction.
+      remedy: what you can do if this method beats the model.
     """
 
     name: str
@@ -34,28 +34,27 @@ class Baseline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Scores of a model, of a constant baseline and of simple methods.
+    """A model's scores, with a constant baseline and simple methods.
 
     Attributes:
-      main_metric: name of the most important metric.
-      metrics: name → value, as fractions of one.
+      main_metric: the most important metric's name.
+      metrics: name → value, as fractions.
       baseline: `answer`, the constant answer, and its `metrics`; None if no constant answer is right.
-      positive_label: positive class of F1; None if F1 is not among the metrics.
-      classes: result of `class_results` (classification) or `label_results` (multi-label); else None.
+      positive_label: positive class for F1; None if F1 is not among the metrics.
+      classes: from `class_results` (classification) or `label_results` (multi-label); else None.
       examples: number of examples; 0 if unknown.
-      interval: 95 % confidence interval of the main metric, or None.
+      interval: 95 % confidence interval for the main metric, or None.
       baselines: simple methods on the same examples.
-      teacher: main metric of the teacher on the same examples, or None without one.
-      float_model: for a bundle, main metric of its float model on the same examples; else None.
-      notes: signs of weak training, which a verdict of `not learned` explains.
-      cause: a warning about the teacher, or the distance to it, which explains a weak score; else None.
+      teacher: the teacher's main metric on the same examples, or None without one.
+      float_model: for a bundle, its float model's main metric on the same examples; else None.
+      notes: signs of weak training, to explain a verdict `not learned`.
+      cause: a warning about the teacher, or the distance to it, to explain a weak score; else None.
       data_notes: warnings about the data.
-      foreign: whether the data are in a language that the network does not know, which explains a weak score.
-      folds: main metric of each fold, if the metrics are means over folds; else empty.
-      pairs: whether each example has two texts. An encoder of sentences knows each text, but not the pair, so after few
-        pairs a simple method is the better choice unless the model is clearly above it.
-      decisions: thresholds of the answers, as `decisions.described_decisions` gives them, or as `heads`, these by name
-        of a head; None for the defaults.
+      foreign: whether the network does not know the data's language, to explain a weak score.
+      folds: each fold's main metric, if the metrics are means over folds; else empty.
+      pairs: whether each example has two texts. A sentence encoder knows each text, but not the pair. After training on
+        few pairs, prefer a simple method unless the model is clearly above it.
+      decisions: thresholds from `decisions.described_decisions`, or `heads` with these by head; None for defaults.
     """
 
     main_metric: str
@@ -83,19 +82,19 @@ class Scores:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the main metric: half the interval's width, over 1.96; 0 without an interval."""
+        """The main metric's standard error: half the interval's width, over 1.96; 0 without an interval."""
         return 0.0 if self.interval is None else (self.interval[1] - self.interval[0]) / (2 * _NORMAL_95)
 
     @property
     def verdict(self) -> Verdict:
         """Compares the model with its baselines.
 
-        `not learned`: neither the model, its teacher nor a simple method is two standard errors above the constant
-        answer, and the model is not two below it. A model that far below has learned something else, such as another
-        order of labels.
-        `below the baseline`: a simple method is more than one standard error above the model, or the model does not
-        exceed the constant answer.
-        `no better than the baseline`: for pairs, the model is not one standard error above each simple method.
+        - `not learned`: neither the model, its teacher nor a simple method is two standard errors above the constant
+          answer, and the model is not two below it. Further below, it has learned something else, such as another label
+          order.
+        - `below the baseline`: a simple method is more than one standard error above the model, or the model does not
+          exceed the constant answer.
+        - `no better than the baseline`: for pairs, the model is not one standard error above each simple method.
         """
         constant = self._constant
         methods = [method.score for method in self.baselines]
@@ -112,7 +111,7 @@ class Scores:
 
     @property
     def sentence(self) -> str:
-        """The main metric of the model and the constant baseline as a sentence."""
+        """The main metric for the model and the constant baseline, as a sentence."""
         main = self.main_metric
         sentence = f"{main} {self.score:.4f}"
         if main == "f1" and self.positive_label:
@@ -175,7 +174,7 @@ class Scores:
         return [*warnings, *self.notes, *self.data_notes]
 
     def log(self, whose: str) -> None:
-        """Logs the outcome and its warnings after `whose`; those about the data have been logged before training."""
+        """Logs the outcome and its warnings after `whose`, except data warnings: they are logged before training."""
         log_info(f"{whose}: {self.headline}")
         for warning in self.warnings:
             if warning not in self.data_notes:
@@ -194,7 +193,6 @@ class Scores:
             "verdict": self.verdict,
             "headline": self.headline,
             "warnings": self.warnings,
-            # Outcomes without folds do not have it.
             **({"folds": list(self.folds)} if self.folds else {}),
         }
 
@@ -212,7 +210,7 @@ class Scores:
         return self.baseline["metrics"][self.main_metric] if self.baseline else 0.0
 
     def _every_baseline(self) -> list[tuple[str, float]]:
-        """Names and scores: the constant answer first."""
+        """Names and scores, the constant answer first."""
         constant = [(self.baseline["answer"], self._constant)] if self.baseline else []
         return constant + [(method.name, method.score) for method in self.baselines]
 
@@ -220,18 +218,17 @@ class Scores:
 def score_interval(
     examples: int, metric: Callable[[np.ndarray], float], *, right: int | None = None, correlation: bool = False
 ) -> tuple[float, float]:
-    """95 % confidence interval of a metric over examples.
+    """95 % confidence interval for a metric over examples.
 
     Args:
       examples: number of examples, at least 1.
-      metric: computes the metric of the examples at some indices, int64 [examples], with repetitions.
-      correlation: whether the metric is a correlation. One of constant predictions is 0 in every resample; its
-        standard error is then that of independent values, 1 / sqrt(examples).
+      metric: computes the metric on the examples at some indices, int64 [examples], with repetitions.
+      correlation: whether the metric is a correlation. It is 0 for constant predictions in every resample; its standard
+        error is then 1 / sqrt(examples), as for independent values.
       right: number of right answers if the metric is their share; None for other metrics.
-
     Returns:
-      Lower and upper end. For a share: Wilson's score interval (Wilson 1927), which also holds for shares of 0 and 1.
-      For other metrics: percentiles over 200 bootstrap resamples (Efron 1979), always the same ones.
+      Lower and upper end. For a share: Wilson's score interval (Wilson 1927), also for shares 0 and 1. For other
+      metrics: percentiles over 200 bootstrap resamples (Efron 1979), always the same ones.
     """
     if right is not None:
         share, scaled = right / examples, _NORMAL_95**2 / examples

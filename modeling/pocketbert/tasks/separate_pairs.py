@@ -1,4 +1,4 @@
-"""Pairs of texts that an encoder reads one by one: their rows, and the features of their vectors."""
+"""Text pairs read by an encoder one by one: rows and vector features."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from pocketbert.data.readers.text_pairs import single_texts
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
-# Rows of a pair in a batch, and features of a pair for each number of a vector.
+# Rows per pair in a batch, and features per number in a vector.
 ROWS, FEATURES = 2, 4
 
 
 def pair_features(vectors: tf.Tensor) -> tf.Tensor:
-    """Features of pairs (Conneau et al. 2017, InferSent, section 3.1, https://arxiv.org/abs/1705.02364).
+    """Computes pair features (Conneau et al. 2017, InferSent, section 3.1, https://arxiv.org/abs/1705.02364).
 
     Args:
-      vectors: float [2·P, H]; rows 2·i and 2·i + 1 are the vectors u and v of pair i.
-
+      vectors: float [2·P, H]; rows 2·i and 2·i + 1 are the vectors u and v for pair i.
     Returns:
-      [u, v, |u − v|, u·v], float [P, 4·H]; u·v is the product of each number with that in the same place.
-
+      [u, v, |u − v|, u·v], float [P, 4·H]; u·v is the elementwise product.
     Raises:
       UserError: the number of rows is odd. With an unknown number, TensorFlow's own error.
     """
@@ -42,11 +40,7 @@ def pair_features(vectors: tf.Tensor) -> tf.Tensor:
 def encode_separately(
     data: Examples, tokenizer: Callable[..., Any], max_length: int, *, show_progress: bool = True
 ) -> EncodedExamples:
-    """Encodes a row for each text of a pair; for the arguments see `data.batches.encode`.
-
-    Raises:
-      UserError: the examples are single texts.
-    """
+    """Encodes a row for each text in a pair, as `data.batches.encode`; raises `UserError` for single texts."""
     require_pairs(data)
     encoded = encode(single_texts(data), tokenizer, max_length, show_progress=show_progress)
     labels = None if data.labels is None else np.repeat(data.labels, ROWS, axis=0)
@@ -54,7 +48,7 @@ def encode_separately(
 
 
 def require_pairs(data: Examples) -> None:
-    """Raises a `UserError` if the examples are single texts."""
+    """Raises `UserError` if the examples are single texts."""
     if data.pairs is None:
         raise UserError(
             f"a network for separate pairs reads pairs of texts; received single texts from {data.source}; give the "
