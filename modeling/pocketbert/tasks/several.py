@@ -1,9 +1,9 @@
-"""Several heads on one encoder, such as an intent and its slots: each text has an answer of each head.
+"""Several heads on one encoder, such as an intent and its slots: each text has one answer per head.
 
-All heads read the same tokens of a text, so longer texts are truncated for all of them. The loss is the weighted sum of
-the losses of the heads (Caruana 1997, Multitask Learning, section 2, https://doi.org/10.1023/A:1007379606734). The loss
-of a head is the mean over the texts of a batch that have a label for it. Without any, the loss and its gradients are 0;
-an optimizer with momentum still moves the head's weights by its earlier gradients.
+All heads read the same tokens, so longer texts are truncated for all heads. The loss is the weighted sum over the heads
+(Caruana 1997, Multitask Learning, section 2, https://doi.org/10.1023/A:1007379606734). A head's loss is the mean over
+the batch's texts with a label for it. Without any, loss and gradients are 0; an optimizer with momentum still moves the
+head's weights by earlier gradients.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pocketbert.tasks.text_inputs import examples_of
 
 
 class SeveralHeads(tf_keras.layers.Layer):
-    """The heads of the parts, side by side. Each has its own weights and its own dropout."""
+    """The parts' heads, side by side. Each has its own weights and dropout."""
 
     def __init__(self, config: EncoderConfig, task: Several) -> None:
         super().__init__()
@@ -63,11 +63,11 @@ class SeveralHeads(tf_keras.layers.Layer):
         }
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
-        """The outputs of all heads, each with the name of its head in front, such as `intent_logits`."""
+        """Returns all heads' outputs; the head's name comes first, as in `intent_logits`."""
         return self(encoded, training=training)
 
     def losses_by_output(self) -> dict[str, tf_keras.losses.Loss]:
-        """The losses of the heads."""
+        """The heads' losses."""
         return {
             output_name(name, output): loss
             for name, head in self.parts.items()
@@ -79,12 +79,12 @@ class SeveralHeads(tf_keras.layers.Layer):
         return {name: loss_weight(self._task.of_output(name).config) for name in self._task.output_names}
 
     def labels_by_output(self, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Splits the labels of `tasks.parts` into those of the outputs."""
+        """Splits labels as in `tasks.parts` by output."""
         split = part_labels(self._task, labels)
         return {name: split[part_of(name)] for name in self._task.output_names}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
-        """See the heads: tags are learned for tokens with a label alone, and other answers for texts with one."""
+        """Each head learns from its labelled tokens (tags) or texts (other answers) only."""
         learned: dict[str, Labelled] = {}
         for name, head in self.parts.items():
             of_head = part_outputs(name, labelled)
@@ -98,7 +98,7 @@ class SeveralHeads(tf_keras.layers.Layer):
 
 
 class Several(SupervisedTask):
-    """An answer of each of several heads for a text."""
+    """One answer per head for a text."""
 
     kind = "several"
     scored_by_folds = True
@@ -128,17 +128,17 @@ class Several(SupervisedTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """`mean_of_heads`, the mean of their main metrics, and the metrics of each head, such as `intent_accuracy`."""
+        """`mean_of_heads`, the mean over their main metrics, and each head's metrics, such as `intent_accuracy`."""
         return self._named({name: part.default_metrics[0] for name, part in self.parts.items()}), MEAN
 
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
-        """`mean_of_heads` and those of each head."""
+        """`mean_of_heads` and each head's."""
         of_heads = dev.parts if isinstance(dev, SharedTexts) else dict.fromkeys(self.parts)
         return self._named({name: part.selection_metrics(of_heads[name]) for name, part in self.parts.items()})
 
     @property
     def gate_metrics(self) -> tuple[str, ...]:
-        """`mean_of_heads` and those of each head."""
+        """`mean_of_heads` and each head's."""
         return self._named({name: part.gate_metrics for name, part in self.parts.items()})
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
@@ -147,16 +147,13 @@ class Several(SupervisedTask):
         return encoder if encoder in configs else configs[0]
 
     def head(self, encoder: EncoderConfig) -> SeveralHeads:
-        """The heads of the parts."""
+        """Returns the parts' heads."""
         return SeveralHeads(encoder, self)
 
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
-        """The weighted sum of the losses of the heads; for the labels see `tasks.parts`.
-
-        `weights` are float32 [B] for all heads, or by head as `loss_factors` gives them; None for 1.
-        """
+        """The weighted sum over heads; labels as in `tasks.parts`, `weights` float32 [B], or as from `loss_factors`."""
         split = part_labels(self, labels)
         terms = {
             name: part.loss(part_outputs(name, outputs), split[name], mask, _of_head(name, weights))
@@ -165,7 +162,7 @@ class Several(SupervisedTask):
         return weighted_sum(self, terms)
 
     def loss_factors(self, class_weights: Any, labels: tf.Tensor) -> Any:
-        """By head, the factors of its losses, from the weights of its classes by head; heads without are left out."""
+        """Loss factors by head, from class weights by head; leaves out heads without weights."""
         split = part_labels(self, labels)
         return {name: self.parts[name].loss_factors(weights, split[name]) for name, weights in class_weights.items()}
 
@@ -188,7 +185,7 @@ class Several(SupervisedTask):
         return table.of_heads
 
     def check_data(self, data: Any) -> None:
-        """Checks that the data are `SharedTexts` for these heads; each head must have a label in some text."""
+        """Checks for `SharedTexts` with these heads; each head needs a label in some text."""
         if not isinstance(data, SharedTexts) or {*data.parts} != {*self.parts}:
             raise UserError(
                 f"the examples must be those of the heads {described_heads(self.config)}; received {data.source}; read "
@@ -198,10 +195,7 @@ class Several(SupervisedTask):
             raise UserError(f"several heads need {data.missing_labels}; add texts with them")
 
     def encode(self, data: SharedTexts | Examples, tokenizer: Any, max_length: int, **_: Any) -> EncodedExamples:
-        """Encodes one row per text; longer texts are truncated.
-
-        For the labels see `tasks.parts`; unlabelled `Examples` have none.
-        """
+        """Encodes one row per text; longer texts are truncated. For the labels, if any, see `tasks.parts`."""
         if isinstance(data, Examples):
             return encode(data, tokenizer, max_length)
         rows = self.rows(data, tokenizer, max_length)
@@ -214,7 +208,7 @@ class Several(SupervisedTask):
         return encoded.with_soft_labels(packed_soft_labels(self, rows.soft_labels))
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> SeveralRows:
-        """Encodes one row per text, which may be unlabelled `Examples`."""
+        """Encodes one row per text; `Examples` without labels are fine."""
         if isinstance(data, Examples) and data.pairs is not None:
             raise UserError(f"several heads read single texts; received pairs of {data.source}")
         taken = data if most is None else data.select(_some_of_each_head(data, most))
@@ -233,14 +227,14 @@ class Several(SupervisedTask):
         choice: DecisionChoice | None = None,
         **options: Any,
     ) -> SeveralEvaluator:
-        """See `SupervisedTask.evaluator`; each evaluation makes the `choice` for each head that it fits."""
+        """See `SupervisedTask.evaluator`; each evaluation makes the `choice` for each suitable head."""
         self.check_data(data)
         rows, names = self.rows(data, tokenizer, max_length), metrics or self.metrics
         choices = None if choice is None else self.choices(choice)
         return SeveralEvaluator(self, forward, rows, data, names, show_progress=show_progress, choices=choices)
 
     def choice_problems(self, choice: DecisionChoice) -> list[str]:
-        """See `SupervisedTask.choice_problems`: those of all heads, if it fits none."""
+        """All heads' problems, if no head suits the choice; see `SupervisedTask.choice_problems`."""
         if self.choices(choice):
             return []
         return [
@@ -250,12 +244,12 @@ class Several(SupervisedTask):
         ]
 
     def choices(self, choice: DecisionChoice) -> dict[str, DecisionChoice]:
-        """See `SupervisedTask.choices`; heads that the choice does not fit are left out."""
+        """See `SupervisedTask.choices`; leaves out heads without a suitable choice."""
         by_head = self._choices_by_head(choice).items()
         return {name: of_head for name, of_head in by_head if not self.parts[name].choice_problems(of_head)}
 
     def _choices_by_head(self, choice: DecisionChoice) -> dict[str, DecisionChoice]:
-        """The choice for each head. Its thresholds maximize its own part of the metric, or its main metric."""
+        """Each head's choice, to maximize the head's part in the metric, else its main metric."""
         if choice.metric is None:
             return dict.fromkeys(self.parts, choice)
         metrics = self.own_metrics([choice.metric])
@@ -268,7 +262,7 @@ class Several(SupervisedTask):
         names: Sequence[str] | None = None,
         main_metric: str | None = None,
     ) -> Scores:
-        """See `SupervisedTask.with_baseline`. The baseline is the constant answer of each head."""
+        """See `SupervisedTask.with_baseline`. The baseline is a constant answer per head."""
         names = names or self.metrics
         baselines = {
             name: part.with_baseline(data.parts[name], {}, self.own_metrics(names)[name]).baseline
@@ -287,7 +281,7 @@ class Several(SupervisedTask):
     def simple_methods(
         self, train: SharedTexts, dev: SharedTexts, metric: str, vectors: Vectors | None
     ) -> list[Baseline]:
-        """See `SupervisedTask.simple_methods`: the best ones of the heads together."""
+        """See `SupervisedTask.simple_methods`: combines the best method for each head."""
         best: dict[str, Baseline] = {}
         for name, metrics in self.own_metrics([metric]).items():
             if metric != MEAN and name != part_of(metric):
@@ -303,11 +297,7 @@ class Several(SupervisedTask):
     def predict(
         self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
     ) -> list[dict[str, Any]]:
-        """Predicts with all heads for texts; see `SupervisedTask.predict`.
-
-        Returns:
-          By name of a head, what its task gives for a text: `{"intent": {"label": …}, "slots": {"spans": […]}}`.
-        """
+        """Predicts with all heads for texts, such as `{"intent": {"label": …}, "slots": {"spans": […]}}`."""
         answers = []
         for start in range(0, len(inputs), TEXTS_A_CALL):
             examples = examples_of(inputs[start : start + TEXTS_A_CALL])
@@ -318,7 +308,7 @@ class Several(SupervisedTask):
         return answers
 
     def data_warnings(self, train: SharedTexts, dev: SharedTexts) -> list[DataWarning]:
-        """Those of each head."""
+        """Returns each head's warnings."""
         warnings: dict[str, DataWarning] = {}
         for name, part in self.parts.items():
             for warning in part.data_warnings(train.parts[name], dev.parts[name]):
@@ -328,11 +318,11 @@ class Several(SupervisedTask):
         return [*warnings.values()]
 
     def count_truncated(self, data: Any, tokenizer: Any, max_length: int) -> int:
-        """Number of texts that are cut."""
+        """Counts truncated texts."""
         return count_truncated(data.texts, None, tokenizer, max_length)
 
     def own_metrics(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """By head, its own names of the metrics that some names need; its main metric if they need none."""
+        """Maps metrics to each head's own names for them, or to its main metric if there are none."""
         needed: dict[str, dict[str, None]] = {name: {} for name in self.parts}
         for metric in names:
             for name, part in self.parts.items():
@@ -343,7 +333,7 @@ class Several(SupervisedTask):
         return {name: [*metrics] or [self.parts[name].main_metric] for name, metrics in needed.items()}
 
     def joined(self, names: Sequence[str], values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Metrics by their names, from those of the heads by the heads' own names."""
+        """Maps the heads' metrics, by their own names, to metrics by `names`."""
         mean = [values[name].get(part.main_metric, 0.0) for name, part in self.parts.items()]
         return {
             metric: float(np.mean(mean)) if metric == MEAN else values[part_of(metric)][metric.partition("_")[2]]
@@ -355,12 +345,12 @@ class Several(SupervisedTask):
 
 
 def _of_head(name: str, weights: Any) -> Any:
-    """The factors of the losses of a head, from those by head, or from those of all."""
+    """A head's loss factors, from factors by head or for all heads."""
     return weights.get(name) if isinstance(weights, Mapping) else weights
 
 
 def _some_of_each_head(data: Any, most: int) -> np.ndarray:
-    """Up to `most` places of texts, ascending: evenly chosen, from those of each head if these differ."""
+    """Up to `most` text indices, ascending: chosen evenly, for each head if their texts differ."""
     rows = data.rows if isinstance(data, SharedTexts) else None
     if rows is None or len(data) <= most:
         return evenly(len(data), most)

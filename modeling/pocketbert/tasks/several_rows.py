@@ -1,4 +1,4 @@
-"""Texts as rows that several heads answer, and their scores."""
+"""Texts as rows for several heads, and their scores."""
 
 from __future__ import annotations
 
@@ -30,28 +30,27 @@ if TYPE_CHECKING:
     from pocketbert.tasks.decisions import DecisionChoice
     from pocketbert.tasks.several import Several
 
-# The mean of the main metrics of the heads. No head has this name: it has underscores.
+# The mean over the heads' main metrics. No head has this name: it has underscores.
 MEAN = "mean_of_heads"
 
 
 class SeveralRows:
-    """Texts, a row each; see `Rows`.
+    """Texts, one row each; see `Rows`.
 
     Args:
-      task: the task of the heads.
-      data: the texts, with labels for each head or for some, or without labels.
-      tokenizer: tokenizer of the network.
+      task: the task with the heads.
+      data: texts with labels for all heads or some, or without labels.
+      tokenizer: the network's tokenizer.
       max_length: tokens; longer texts are truncated for all heads.
-
     Attributes:
       encoded: the rows, without labels.
-      parts: the rows of each head: of the texts with a label for it, or of all texts without labels.
+      parts: rows by head: texts with a label for it, or all texts without labels.
     """
 
     def __init__(self, task: Several, data: SharedTexts | Examples, tokenizer: Any, max_length: int) -> None:
         self._task = task
         self._inputs = data, tokenizer, max_length
-        # By head, places of its rows among all rows; None if it has all of them.
+        # Row indices by head; None if each head has all rows.
         self._rows = data.rows if isinstance(data, SharedTexts) else None
         self.parts: dict[str, TextRows | TaggedRows] = {}
         for name, part in task.parts.items():
@@ -73,7 +72,7 @@ class SeveralRows:
         return len(self.encoded)
 
     def decided_by(self, task: Several) -> SeveralRows:
-        """The same rows, for the same heads with other thresholds of their answers."""
+        """The same rows and heads, with other thresholds."""
         rows = copy.copy(self)
         rows._task, rows.parts = task, dict(self.parts)
         for name, part in task.parts.items():
@@ -82,7 +81,7 @@ class SeveralRows:
         return rows
 
     def of_head(self, name: str, outputs: Outputs) -> Outputs:
-        """The outputs of a head by its own names, for the rows in `parts`."""
+        """Returns a head's outputs by its own names, for the rows in `parts`."""
         of_head = part_outputs(name, outputs)
         if self._rows is None:
             return of_head
@@ -90,20 +89,20 @@ class SeveralRows:
         return {output: values[places] for output, values in of_head.items()}
 
     def _tokens(self, name: str) -> np.ndarray:
-        """Places of the tokens of a head's rows among those of all rows."""
+        """Indices into all tokens, for the tokens in a head's rows."""
         assert self._rows is not None
         offsets = self.encoded.offsets
         return np.concatenate([np.arange(offsets[row], offsets[row + 1]) for row in self._rows[name]])
 
     def row_of(self, name: str, index: int) -> int:
-        """Place of one of a head's rows among all rows."""
+        """Converts a head's row index to an index into all rows."""
         return index if self._rows is None else int(self._rows[name][index])
 
     @property
     def decided(self) -> dict[str, np.ndarray]:
-        """Places of the tokens that carry the tag of a word, by output; see `Rows.decided`.
+        """Indices of tokens with a word's tag, by output; see `Rows.decided`.
 
-        Of a text without tags, none does; of a text without a label for another head, its answer decides, too.
+        A text without tags has none. A text without a label for another head still has that head's decisions.
         """
         return {
             output_name(name, output): rows.decided if self._rows is None else self._tokens(name)[rows.decided]
@@ -114,7 +113,7 @@ class SeveralRows:
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
-        """The labels for each head as its own `encode` gives them; -1 or NaN for rows without, see `tasks.parts`."""
+        """Labels by head, as from its own `encode`; -1 or NaN for unlabelled rows, see `tasks.parts`."""
         labels = {}
         for name, rows in self.parts.items():
             is_tagged = isinstance(rows, TaggedRows)
@@ -130,7 +129,7 @@ class SeveralRows:
 
     @property
     def soft_labels(self) -> dict[str, np.ndarray]:
-        """The soft labels for each head as its own `encode_soft` gives them."""
+        """Soft labels by head, as from its own `encode_soft`."""
         data: Any = self._inputs[0]
         return {
             name: rows.soft_rows() if isinstance(rows, TaggedRows) else data.parts[name].soft_labels
@@ -138,7 +137,7 @@ class SeveralRows:
         }
 
     def score(self, outputs: Outputs, metric: str) -> tuple[float, np.ndarray | None]:
-        """See `Rows.score`. For the mean of the heads, a text counts the correct decisions of all heads."""
+        """See `Rows.score`. For the mean over heads, a text counts the correct decisions by all heads."""
         names = self._task.own_metrics([metric])
         if metric != MEAN:
             names = {part_of(metric): names[part_of(metric)]}
@@ -160,7 +159,7 @@ class SeveralRows:
         return lambda rows: float(np.mean([of_head(self._in_part(name, rows)) for name, of_head in of_heads.items()]))
 
     def _spread(self, name: str, right: np.ndarray) -> np.ndarray:
-        """Correct decisions of a head for all rows, from those for its own; 0 for the others."""
+        """Spreads a head's correct decisions over all rows; 0 for the others."""
         if self._rows is None:
             return right
         spread = np.zeros(len(self))
@@ -168,7 +167,7 @@ class SeveralRows:
         return spread
 
     def _in_part(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Rows of a head among `rows`, by their places in `parts`; all of them if a sample has none."""
+        """Converts row indices to indices into `parts`, without other heads' rows; all rows if a sample has none."""
         if self._rows is None:
             return rows
         places = np.full(len(self), -1)
@@ -178,11 +177,11 @@ class SeveralRows:
         return of_part if len(of_part) else np.arange(len(self._rows[name]))
 
     def certainty(self, outputs: Outputs) -> np.ndarray:
-        """Probability of the least certain decision of all heads for each unlabelled text, float64 [N]."""
+        """The least certain decision's probability among all heads, float64 [N], for unlabelled texts."""
         return np.min([rows.certainty(part_outputs(name, outputs)) for name, rows in self.parts.items()], axis=0)
 
     def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
-        """The answers of all heads to each text; see `Several.predict`."""
+        """All heads' answers to each text; see `Several.predict`."""
         answers: list[dict[str, Any]] = [{} for _ in range(len(self))]
         for name, rows in self.parts.items():
             of_head, part = part_outputs(name, outputs), self._task.parts[name]
@@ -199,10 +198,7 @@ class SeveralRows:
         return answers
 
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
-        """Predictions as `predict` writes them, with the text; see `TextRows.answers`.
-
-        Each head has its label, if the text has one: `{"intent": {"label": …, "true_label": …}}`.
-        """
+        """Predictions as in `TextRows.answers`, by head: `{"intent": {"label": …, "true_label": …}}`."""
         data, *inputs = self._inputs
         unlabelled = self if self._rows is None else SeveralRows(self._task, data.first_texts(len(self)), *inputs)
         answers = unlabelled.described(outputs)
@@ -214,10 +210,7 @@ class SeveralRows:
 
 
 class SeveralEvaluator:
-    """Scores several heads, with one run of the network; see `SupervisedTask.evaluator`.
-
-    `choices` has what each evaluation chooses for some heads.
-    """
+    """Scores several heads with one network run; see `SupervisedTask.evaluator`. `choices` are by head."""
 
     def __init__(
         self,
@@ -241,7 +234,7 @@ class SeveralEvaluator:
         return self._task.joined(self._metrics, self.metrics_by_head(when))
 
     def metrics_by_head(self, when: str) -> dict[str, dict[str, float]]:
-        """The metrics of each head by its own names; see `metrics`."""
+        """Metrics by head and by the head's own names; see `metrics`."""
         self._run(when)
         return {name: evaluator.metrics(when) for name, evaluator in self._evaluators.items()}
 
@@ -259,7 +252,7 @@ class SeveralEvaluator:
         return dataclasses.replace(self._task.config, tasks=tuple(part.task for part in self._evaluators.values()))
 
     def _decisions(self) -> Mapping[str, Any] | None:
-        """The thresholds of the heads that have some, for `Scores.decisions`."""
+        """The heads' thresholds, if any, for `Scores.decisions`."""
         described = {
             name: evaluator.decisions()
             for name, evaluator in self._evaluators.items()
@@ -269,7 +262,7 @@ class SeveralEvaluator:
         return {"heads": by_head} if by_head else None
 
     def mistakes(self, most: int | None = MOST_MISTAKES) -> list[Mistake]:
-        """See `Evaluator.mistakes`: about equally many of each head, whose name is in front of the answers."""
+        """See `Evaluator.mistakes`: about equally many per head; the head's name precedes the answers."""
         most_of_head = None if most is None else -(-most // len(self._evaluators))
         return [
             dataclasses.replace(
@@ -283,7 +276,7 @@ class SeveralEvaluator:
         ][:most]
 
     def _evaluator(self, name: str, metrics: Sequence[str]) -> Evaluator:
-        """An evaluator of a head, on its outputs of the last run."""
+        """An evaluator for a head, on its outputs in the last run."""
         part, rows = self._task.parts[name], self._rows.parts[name]
 
         def of_head(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:

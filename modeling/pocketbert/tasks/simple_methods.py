@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from pocketbert.data.readers.tagged_texts import TaggedTexts
 
 MOST_EXAMPLES = 5000
-# Separate vectors of pairs cost two passes of the encoder, so fewer pairs must do.
+# Separate vectors cost two encoder passes per pair, so fewer pairs must do.
 _MOST_PAIRS = 1000
-# Of the penalty: word counts are sparse, vectors dense.
+# Penalty strengths: word counts are sparse, vectors dense.
 _WORD_STRENGTH, _VECTOR_STRENGTH = 10.0, 0.1
 _USE_WORDS = "use more examples, or logistic regression on words, which needs no network"
 
 # Texts → unit vectors, float32 [N, H].
 Vectors = Callable[[Sequence[str]], np.ndarray]
-# Predictions in the form of `Examples.labels` → the main metric.
+# Predictions as in `Examples.labels` → the main metric.
 Metric = Callable[[np.ndarray], float]
 
 
 def word_method(form: LinearForm, train: Examples, dev: Examples, metric: Metric) -> list[Baseline]:
-    """Logistic or ridge regression on TF-IDF of words and pairs of words; for pairs of texts with overlap features."""
+    """Logistic or ridge regression on TF-IDF for words and word pairs; for text pairs with overlap features."""
     from scipy.sparse import csr_matrix, hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     train = train.select(evenly(len(train), MOST_EXAMPLES))
-    # The default pattern drops words of one letter, and all words of writing without spaces.
+    # The default pattern drops words with one letter, and all words in writing without spaces.
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     try:
         features = vectorizer.fit_transform(_joined(train))
@@ -52,10 +52,10 @@ def word_method(form: LinearForm, train: Examples, dev: Examples, metric: Metric
 
 
 def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metric, vectors: Vectors) -> list[Baseline]:
-    """Methods for pairs on separate vectors u and v of the two texts.
+    """Methods on separate vectors u and v for the two texts in a pair.
 
     The cosine with overlap features, and [u, v, |u − v|, u·v] (Conneau et al. 2017, InferSent, section 3). For scores
-    also the cosine itself, which needs no training.
+    also the cosine itself, without training.
     """
     assert dev.pairs is not None
     train = train.select(evenly(len(train), _MOST_PAIRS))
@@ -73,7 +73,7 @@ def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metri
         np.concatenate([cosine, overlaps(data)], axis=1) for cosine, data in zip(cosines, (train, dev), strict=True)
     ]
     methods = _scored(form, simple[0], train.labels, simple[1], metric, name, _WORD_STRENGTH, remedy)
-    # Lengths near 10, as the strength of the penalty expects.
+    # Lengths near 10, as the penalty strength expects.
     joined = [
         10 * np.concatenate([first, second, np.abs(first - second), np.sqrt(first.shape[1]) * first * second], axis=1)
         for first, second in (sides[:2], sides[2:])
@@ -86,7 +86,7 @@ def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metri
 
 
 def tag_method(train: TaggedTexts, dev: TaggedTexts, metric: Callable[[list[list[str]]], float]) -> list[Baseline]:
-    """The most frequent tag of each word in the training texts; `O` for new words."""
+    """Predicts each word's most frequent tag in the training texts; `O` for new words."""
     assert train.tags is not None
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for text, words, tags in zip(train.texts, train.words, train.tags, strict=True):
@@ -102,7 +102,7 @@ def tag_method(train: TaggedTexts, dev: TaggedTexts, metric: Callable[[list[list
 
 
 def overlaps(pairs: Examples) -> np.ndarray:
-    """Features of shared words, float64 [N, 5]: Jaccard index, shares of both texts, lengths, equality."""
+    """Features for shared words, float64 [N, 5]: Jaccard index, shares in both texts, lengths, equality."""
     assert pairs.pairs is not None
     rows = []
     for first, second in zip(pairs.texts, pairs.pairs, strict=True):

@@ -1,4 +1,4 @@
-"""Spans: start and end of the answer to a question in a paragraph."""
+"""Spans: an answer's start and end in a paragraph, for a question."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.text_rows import TextRows
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
-# Names as in the metrics of SQuAD 2.0.
 ANSWER_CLASSES = ("has_answer", "no_answer")
 # Far below any logit, and finite, so that differences stay finite.
 _IMPOSSIBLE = -1e9
 
 
 class SpanHead(tf_keras.layers.Layer):
-    """Start and end logits of each token."""
+    """Start and end logits for each token."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
@@ -55,14 +54,11 @@ class SpanHead(tf_keras.layers.Layer):
         return dict(zip(SPAN_OUTPUTS, tf.unstack(self(encoded, training=training), axis=-1), strict=True))
 
     def labels_by_output(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Splits the answers' first and last tokens, int [B, 2], into the labels of the two outputs."""
+        """Splits the answers' first and last tokens, int [B, 2], into labels for the two outputs."""
         return {name: positions[:, column] for column, name in enumerate(SPAN_OUTPUTS)}
 
     def learned(self, labelled: Mapping[str, Labelled], inputs: Mapping[str, tf.Tensor]) -> dict[str, Labelled]:
-        """Masks the logits of padding, so that the amount of padding changes neither loss nor metrics.
-
-        A departure from BERT's run_squad.py, which pads all inputs to one length and includes padding in the loss.
-        """
+        """Masks padding, so that it changes neither loss nor metrics; a departure from BERT's run_squad.py."""
         logits = without_padding({name: output.outputs for name, output in labelled.items()}, inputs["input_mask"])
         return {name: output._replace(outputs=logits[name]) for name, output in labelled.items()}
 
@@ -89,7 +85,7 @@ class Span(SupervisedTask):
         return ("exact_match", "f1"), "f1"
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Removes a tanh pooler, which would be neither read nor trained. transformers' span models have none."""
+        """Removes a tanh pooler: this head would neither read nor train it. transformers' span models have none."""
         return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
 
     @property
@@ -98,21 +94,21 @@ class Span(SupervisedTask):
         return ANSWER_CLASSES
 
     def class_targets(self, data: QuestionFile) -> np.ndarray:
-        """0 for each question with an answer, then 1 for each one without, int64 [questions]."""
+        """0 for each question with an answer, then 1 for each without, int64 [questions]."""
         return np.repeat([0, 1], (len(data) - data.num_impossible, data.num_impossible))
 
     def loss_factors(self, class_weights: np.ndarray, labels: tf.Tensor) -> tf.Tensor:
-        """The weight of each window, [B]; a window without the answer has the positions (0, 0)."""
+        """Each window's weight, [B]; a window without the answer has the positions (0, 0)."""
         return tf.gather(tf.constant(class_weights), tf.cast(tf.reduce_all(labels == 0, axis=1), tf.int32))
 
     def head(self, encoder: EncoderConfig) -> SpanHead:
-        """A head with start and end logits of each token."""
+        """Returns a head with start and end logits for each token."""
         return SpanHead(encoder, self.config)
 
     def loss(
         self, outputs: Mapping[str, tf.Tensor], labels: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Mean cross-entropy of the answer's first and last token (Devlin et al. 2019, section 4.2), in nats.
+        """Mean cross-entropy on the answer's first and last token (Devlin et al. 2019, section 4.2), in nats.
 
         Labels are token positions, int32 [B, 2]. A departure from BERT's run_squad.py: padding is masked.
         """
@@ -124,20 +120,20 @@ class Span(SupervisedTask):
         return mean_over_examples(tf.add_n(losses) / len(losses), labels[:, 0], weights)
 
     def read(self, path: str | os.PathLike[str], **columns: Any) -> QuestionFile:
-        """Reads a file of questions in SQuAD's format; the only option is `skip_bad`."""
+        """Reads questions in SQuAD's format; the only option is `skip_bad`."""
         return QuestionFile(path, **columns)
 
     def check_data(self, data: Any) -> None:
-        """Checks that the data are a `QuestionFile`."""
+        """Checks for a `QuestionFile`."""
         if not isinstance(data, QuestionFile):
             raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
 
     def encode(self, data: QuestionFile, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
-        """Encodes one row per window. Labels: first and last token of the answer, (0, 0) for windows without it."""
+        """Encodes one row per window. Labels: the answer's first and last token, (0, 0) for windows without it."""
         return encode_questions(data, tokenizer, WindowOptions(max_length=max_length, **windows))
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
-        """Encodes one row per window of the paragraphs, or one row per pair for unlabelled pairs of texts."""
+        """Encodes one row per paragraph window, or one row per pair for unlabelled text pairs."""
         if isinstance(data, QuestionFile):
             options = WindowOptions(max_length=max_length, **windows)
             return QuestionRows(self.config, data, tokenizer, options, most)
@@ -204,7 +200,7 @@ class Span(SupervisedTask):
         return [described(answered, self.config.null_threshold, n_best) for _, answered in answers]
 
     def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[DataWarning]:
-        """Also warns of unanswerable training questions if no dev question is unanswerable."""
+        """Also warns about unanswerable training questions if no dev question is unanswerable."""
         warnings = super().data_warnings(train, dev)
         if not train.num_impossible or dev.num_impossible:
             return warnings
@@ -221,7 +217,7 @@ class Span(SupervisedTask):
 
 
 def described(answered: Answered, null_threshold: float | None, n_best: int) -> dict[str, Any]:
-    """An answer in the form of `Span.predict`."""
+    """Formats an answer as in `Span.predict`."""
     if answered.text(null_threshold) and answered.best is not None:
         description = _described_answer(answered.best)
     else:
@@ -243,5 +239,5 @@ def _described_answer(answer: Answer) -> dict[str, Any]:
 
 
 def without_padding(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Replaces logits [B, S] where `mask` is 0 by a value that softmax ignores."""
+    """Replaces logits [B, S] where `mask` is 0 by a value ignored by softmax."""
     return {name: tf.where(tf.equal(mask, 1), logits, _IMPOSSIBLE) for name, logits in outputs.items()}

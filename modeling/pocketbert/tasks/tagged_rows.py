@@ -1,4 +1,4 @@
-"""Tagged texts as rows of tokens: windows, tags and spans from a network's outputs."""
+"""Tagged texts as token rows: windows, tags and spans from a network's outputs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ _UNLABELLED = -1
 
 
 class TaggedRows:
-    """Windows of texts as rows; see `Rows`.
+    """Text windows as rows; see `Rows`.
 
     Args:
       task: the task.
       data: the texts.
-      tokenizer: tokenizer of the network.
-      options: options of the windows.
-      truncated: whether each text has its first window alone.
-
+      tokenizer: the network's tokenizer.
+      options: window options.
+      truncated: keep only each text's first window.
     Attributes:
       data: the texts.
       encoded: the rows, without labels.
-      decided: int64, places of the tokens that carry the tag of a word.
+      decided: int64 indices of tokens with a word's tag.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class TaggedRows:
         room = options.max_length - frame.num_special_tokens(pairs=False)
         step = min(options.stride or options.max_length // 3, room)
         word_ids, lengths = [], []
-        # For each word the place of its first token among all rows' tokens; -1 without a token.
+        # Per word, its first token's index into all rows' tokens; -1 without a token.
         self._places: list[np.ndarray] = []
         total = 0
         for words, ids, starts in _tokenized(data, tokenizer, room if truncated else None):
@@ -66,7 +65,7 @@ class TaggedRows:
             inside[inside] = starts[first[inside]] < words[inside, 1]
             begins = np.arange(1 - min(room - len(ids), 0) // step) * step
             ends = np.minimum(begins + room, len(ids))
-            # The window with the most tokens on the shorter side of each token; the first one for ties.
+            # Choose the window with the most tokens on the token's shorter side; the first one for ties.
             left, right = first[:, np.newaxis] - begins, ends - 1 - first[:, np.newaxis]
             window = np.minimum(left, right).argmax(axis=1)
             offsets = total + np.cumsum([0, *(ends - begins + 2)])
@@ -92,7 +91,7 @@ class TaggedRows:
 
     @property
     def gold(self) -> list[list[str]]:
-        """The tags of the data."""
+        """The data's tags."""
         assert self.data.tags is not None
         return self.data.tags
 
@@ -112,7 +111,7 @@ class TaggedRows:
         return self.encoded.with_labels(self._padded(flat, _UNLABELLED))
 
     def soft_rows(self) -> np.ndarray:
-        """The soft labels of the data, float32 [rows, max_length, tags]: 0 except for first tokens of words."""
+        """The data's soft labels, float32 [rows, max_length, tags]: 0 except for each word's first token."""
         assert self.data.soft_labels is not None
         flat = np.zeros((len(self.encoded.word_ids), len(self._task.config.labels)), np.float32)
         for soft, places in zip(self.data.soft_labels, self._places, strict=True):
@@ -120,18 +119,14 @@ class TaggedRows:
         return self._padded(flat, 0)
 
     def _padded(self, flat: np.ndarray, padding: float) -> np.ndarray:
-        """Values [tokens, ...] of all rows, as [rows, max_length, ...]."""
+        """Reshapes all rows' values [tokens, ...] to [rows, max_length, ...]."""
         lengths, longest = self.encoded.lengths, self.encoded.max_length
         padded = np.full((len(lengths), longest, *flat.shape[1:]), padding, flat.dtype)
         padded[np.arange(longest) < lengths[:, np.newaxis]] = flat
         return padded
 
     def tags(self, outputs: Outputs) -> list[list[str]]:
-        """The predicted IOB2 tags of the words of each text; `O` for words without a token.
-
-        Models with other schemes have the same spans, and sequences that IOB2 does not allow get a meaning; see
-        `iob.spans_of`.
-        """
+        """Each word's predicted IOB2 tag, from any scheme (see `iob.spans_of`); `O` for words without a token."""
         names = [prefixed(label) for label in self._task.config.labels]
         best = outputs[self._task.output_names[0]].argmax(axis=-1)
         return [
@@ -140,18 +135,18 @@ class TaggedRows:
         ]
 
     def _word_spans(self, tags: Sequence[str]) -> Iterator[list[WordSpan]]:
-        """The spans of each text, from the tag of each token of all rows."""
+        """Yields each text's spans, from tags for all rows' tokens."""
         for text, words, places in zip(self.data.texts, self.data.words, self._places, strict=True):
-            # These words are parts of the token of a word before them.
+            # These words continue the token of an earlier word.
             is_part = (places < 0) & continues(text, words)
             units = np.flatnonzero(~is_part)
             ends = np.append(units[1:], len(places)) - 1
             unit_tags = [tags[position] if position >= 0 else OUTSIDE for position in places[units]]
-            # Behind a unit there are only parts of it.
+            # Only a unit's parts follow it.
             yield [WordSpan(int(units[first]), int(ends[last]), label) for first, last, label in spans_of(unit_tags)]
 
     def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
-        """The predicted spans of each text; see `TokenClassification.predict`."""
+        """Predicts each text's spans; see `TokenClassification.predict`."""
         probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
         spans = []
         for text, words, places, tags in zip(
@@ -170,7 +165,7 @@ class TaggedRows:
         return spans
 
     def word_probabilities(self, outputs: Outputs) -> list[dict[str, Any]]:
-        """The `words` of each text, and the `probabilities` of their tags; None for words without a token."""
+        """Each text's `words` and their tags' `probabilities`; None for words without a token."""
         labels = self._task.config.labels
         probabilities = probabilities_of(outputs[self._task.output_names[0]])
         return [
@@ -185,12 +180,12 @@ class TaggedRows:
         ]
 
     def certainty(self, outputs: Outputs) -> np.ndarray:
-        """Probability of the least certain tag of a word of each text, float64 [N]; 1 for texts without words."""
+        """Each text's least certain word tag: its probability, float64 [N]; 1 for texts without words."""
         probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
         return np.array([probability[places[places >= 0]].min(initial=1.0) for places in self._places])
 
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
-        """Predictions as `predict` writes them, with the text, and with its labelled spans as `true_spans`."""
+        """Predictions as `predict` writes them, with the text and its labelled spans as `true_spans`."""
         rows = []
         for text, words, gold, spans in zip(
             self.data.texts, self.data.words, self.gold, self.spans(outputs), strict=True
@@ -203,7 +198,7 @@ class TaggedRows:
         return rows
 
     def mistakes(self, outputs: Outputs, most: int | None = MOST_MISTAKES) -> list[Mistake]:
-        """Texts with wrong spans; the most certain wrong tag of a word orders them."""
+        """Texts with wrong spans, ordered by the most certain wrong tag."""
         probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
         predicted = self.tags(outputs)
         certainty = np.zeros(len(predicted))
@@ -245,11 +240,11 @@ class TaggedRows:
 
 
 def resampled_tags(metric: str, gold: list[list[str]], predicted: list[list[str]]) -> Callable[[np.ndarray], float]:
-    """Computes a metric of the texts at some indices from each text's counts: micro averages are ratios of sums.
+    """Computes a metric on the texts at some indices from counts per text: micro averages are ratios between sums.
 
     Args:
       metric: a name in `TAG_METRICS`.
-      gold: tags of the words of each text.
+      gold: word tags for each text.
       predicted: as `gold`.
     """
     counts = np.array([_counts(metric, *texts) for texts in zip(gold, predicted, strict=True)], np.float64)
@@ -262,7 +257,7 @@ def resampled_tags(metric: str, gold: list[list[str]], predicted: list[list[str]
 
 
 def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, int]:
-    """Numerator and denominator of a metric of `TAG_METRICS` for one text."""
+    """One text's numerator and denominator for a metric in `TAG_METRICS`."""
     if metric == "accuracy":
         return sum(map(operator.eq, gold, predicted)), len(gold)
     right, spans = span_set(gold), span_set(predicted)
@@ -272,14 +267,14 @@ def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, in
 
 
 def span_set(tags: Sequence[str]) -> set[WordSpan]:
-    """The spans of a text's tags."""
+    """The spans in a text's tags."""
     return {*spans_of(tags)}
 
 
 def _tokenized(
     data: TaggedTexts, tokenizer: Any, most: int | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Words, token ids and the tokens' starts in code points of each text, of at most the first `most` tokens."""
+    """Yields each text's words, its token ids, and their starts in code points; at most the first `most` tokens."""
     for chunk in range(0, len(data), TEXTS_A_CALL):
         tokens = tokenizer.tokenize_with_offsets(data.texts[chunk : chunk + TEXTS_A_CALL])
         ids, starts = tokens.ids.values.numpy(), tokens.starts.values.numpy()

@@ -1,4 +1,4 @@
-"""Temperature scaling of probabilities (Guo et al. 2017, section 4.2, https://arxiv.org/abs/1706.04599)."""
+"""Temperature scaling for probabilities (Guo et al. 2017, section 4.2, https://arxiv.org/abs/1706.04599)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _HELPS = 1e-3
 
 
 def softmax_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The divisor of logits with the smallest cross-entropy; 1 if none helps or there are fewer than 20 examples.
+    """The divisor for logits with the smallest cross-entropy; 1 if none helps or there are fewer than 20 examples.
 
-    A departure: the right class counts (n + 1) / (n + 2) of an example, as in Platt 1999, section 2.2. Without it, a
-    few right answers would make all probabilities 1.
+    A departure: the right class counts (n + 1) / (n + 2) per example, as in Platt 1999, section 2.2. Without it, a few
+    right answers would make all probabilities 1.
 
     Args:
       logits: float [N, classes].
-      labels: int [N], indices of the right classes.
+      labels: int [N], the right classes.
     """
     count, classes = logits.shape
     if count < _LEAST_EXAMPLES:

@@ -1,4 +1,4 @@
-"""Evaluation of a network on labelled texts."""
+"""Evaluates a network on labelled texts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TextEvaluator:
         return dataclasses.replace(scores, metrics=known, pairs=pairs, decisions=self.decisions())
 
     def decisions(self) -> Mapping[str, Any] | None:
-        """The thresholds of the last answers, for `Scores.decisions`."""
+        """The last answers' thresholds, for `Scores.decisions`."""
         labels, logits = self._data.labels, self._logits
         if labels is None or logits is None or self.task.decisions is None:
             return None
@@ -87,12 +87,12 @@ class TextEvaluator:
         return self._task.choose(self._choice, self._logits / np.float32(temperature), self._data.labels)
 
     def temperature(self) -> float:
-        """The divisor of the last logits with the smallest loss on these examples; 1 if none helps."""
+        """The divisor for the last logits with the smallest loss on these examples; 1 if none helps."""
         if self._logits is None or self._data.labels is None:
             return 1.0
         return self._task.temperature(self._logits, self._data.labels)
 
     @property
     def top_probability(self) -> float | None:
-        """Mean probability of the best class of the last logits; None for tasks without classes."""
+        """The best class's mean probability for the last logits; None for tasks without classes."""
         return None if self._logits is None else self._task.top_probability(self._logits)

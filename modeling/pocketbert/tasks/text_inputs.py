@@ -1,4 +1,4 @@
-"""Inputs of `predict`: texts, or pairs of texts in several forms."""
+"""Inputs for `predict`: texts, or text pairs in several forms."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 
-# Keys of the two texts of a pair in a dict.
 _PAIR_NAMES = (("question", "context"), ("text", "pair"))
 
 
 def as_inputs(value: Any) -> list[Any] | None:
-    """Converts an argument of `predict` to a list of texts or pairs; None for anything else, such as tensors."""
+    """Converts an argument to `predict` to a list with texts or pairs; None for anything else, such as tensors."""
     if isinstance(value, str):
         raise UserError(f"predict takes a list of texts; received one text, {value!r:.60}; put it into a list")
     if getattr(getattr(value, "dtype", None), "kind", "") in "OUT" and hasattr(value, "tolist"):
@@ -24,11 +23,10 @@ def as_inputs(value: Any) -> list[Any] | None:
 
 
 def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]:
-    """Splits inputs of `predict` into first and second texts.
+    """Splits inputs for `predict` into first and second texts.
 
     Args:
-      inputs: texts, or pairs of texts as tuples or dicts (`text` and `pair`, or `question` and `context`).
-
+      inputs: texts, or text pairs as tuples or dicts (`text` and `pair`, or `question` and `context`).
     Raises:
       UserError: the inputs are neither all texts nor all pairs.
     """
@@ -43,13 +41,13 @@ def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]
 
 
 def examples_of(inputs: Sequence[Any]) -> Examples:
-    """Inputs of `predict` as examples without labels."""
+    """Converts inputs for `predict` to examples without labels."""
     texts, pairs = texts_and_pairs(inputs)
     return Examples(texts, pairs, None, [str(index) for index in range(len(texts))], "the texts")
 
 
 def _parts(item: Any) -> tuple[str, ...] | None:
-    """The one or two texts of an input; None if it is neither."""
+    """An input's one or two texts; None if it is neither."""
     if isinstance(item, str):
         return (item,)
     if isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""Rows of texts or pairs for the gate and paired comparisons; see `Rows`."""
+"""Texts or pairs as rows, for the gate and paired comparisons; see `Rows`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class TextRows:
-    """Texts or pairs, a row each; separate pairs have two.
+    """Texts or pairs, one row each; separate pairs have two.
 
     Args:
-      task: theirs; None for texts that are only run.
+      task: the texts' task; None for texts to run only.
       data: labelled or not.
-      tokenizer: the network's.
+      tokenizer: the network's tokenizer.
       max_length: tokens; longer texts are truncated.
-      most: so many are taken, evenly: a file may have one language or class after the other. None for all.
+      most: takes so many, evenly: a file may have one language or class after the other. None for all.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TextRows:
         self.decided = None
 
     def decided_by(self, task: TextTask) -> TextRows:
-        """The same rows, for the same task with other thresholds of its answers."""
+        """The same rows and task, with other thresholds."""
         rows = copy.copy(self)
         rows._task = task
         return rows
@@ -59,14 +59,14 @@ class TextRows:
         return lambda rows: task.compute([metric], labels[rows], decided[rows], logits=logits[rows])[metric]
 
     def certainty(self, outputs: Outputs) -> np.ndarray:
-        """Probability of the least certain decision for each text, float64 [N]; for tasks with labels."""
+        """Each text's least certain decision: its probability, float64 [N]; for tasks with labels."""
         assert self._task is not None
         decided = self._task.certainty(outputs["logits"])
         assert decided is not None
         return decided.reshape(len(self), -1).min(axis=1)
 
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
-        """Predictions as `predict` writes them, with the text, and with the label of the example as `true_…`."""
+        """Predictions as `predict` writes them, with the text, and with the example's label as `true_…`."""
         assert self._task is not None and self._labels is not None
         data, names = self._data, self._task.config.labels
         described = self._task.describe(outputs["logits"])
@@ -80,7 +80,7 @@ class TextRows:
 
 
 def _named(names: Sequence[str], label: Any) -> Any:
-    """A row of `Examples.labels` as a JSON value: a name, names or a score."""
+    """Converts a row in `Examples.labels` to a JSON value: a name, names or a score."""
     if label.ndim:
         return [name for name, is_given in zip(names, label, strict=True) if is_given]
     # Six digits, like a probability: float32 has no more.

@@ -1,4 +1,4 @@
-"""Long texts in overlapping windows, and one answer from those of the windows."""
+"""Long texts in overlapping windows, and one answer from all windows."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from pocketbert.tasks.text_inputs import texts_and_pairs
 def window_rows(
     texts: Sequence[str], tokenizer: Any, max_length: int, stride: int | None = None
 ) -> tuple[EncodedExamples, np.ndarray]:
-    """Divides single texts into windows as `pocketbert.data.windows` does paragraphs, without a question.
+    """Divides single texts into windows like paragraphs in `pocketbert.data.windows`, without a question.
 
     Args:
       texts: at least one text.
-      tokenizer: tokenizer of the network.
-      max_length: tokens of a window, with special tokens.
-      stride: distance between the starts of windows in tokens; None for a third of `max_length`.
-
+      tokenizer: the network's tokenizer.
+      max_length: tokens per window, with special tokens.
+      stride: tokens between the starts of two windows; None for a third of `max_length`.
     Returns:
-      The windows as rows, and int64 [windows], the index of each one's text, ascending. A text that fits into one
-      window has one; the last window of another has its last tokens, and may be shorter.
-
+      The windows as rows, and each one's text index, int64 [windows], ascending. A longer text's last window has its
+      last tokens, and may be shorter.
     Raises:
       UserError: the stride would leave out tokens, or there is no room for a token.
     """
@@ -71,19 +69,15 @@ def windowed_logits(
     max_length: int,
     stride: int | None = None,
 ) -> np.ndarray:
-    """Logits of texts whose probabilities, or scores, are the means of those of their windows.
+    """Returns logits, float64 [N, ...], for the mean probability, or score, over each text's windows.
 
     Args:
       task: classes, several labels or a score for each text.
       inputs: at least one single text, as for `predict`.
       forward: runs the network.
-      tokenizer: tokenizer of the network.
-      max_length: tokens of a window.
+      tokenizer: the network's tokenizer.
+      max_length: tokens per window; a text with one window keeps its own logits.
       stride: see `window_rows`.
-
-    Returns:
-      float64 [N, ...]; for a text with one window, its own logits.
-
     Raises:
       UserError: the inputs are pairs, the windows do not fit (see `window_rows`), or an output is not finite.
     """
@@ -107,7 +101,7 @@ def _probabilities(task: SupervisedTask, logits: np.ndarray) -> np.ndarray:
 
 
 def _logits_of(task: SupervisedTask, probabilities: np.ndarray) -> np.ndarray:
-    """Logits with these probabilities; those of 0 and 1 are infinite."""
+    """Logits for these probabilities; infinite for 0 and 1."""
     if task.has_independent_labels:
         return logit(probabilities)
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Base class of tasks with one answer per text or pair, and the inputs that `predict` takes."""
+"""Base class for tasks with one answer per text or pair, and `predict` for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CORRELATIONS = ("matthews", "pearson", "spearman")
 
 
 class TextTask(SupervisedTask):
-    """A task whose head gives `logits` for each text or pair of texts."""
+    """A task with `logits` for each text or pair."""
 
     scored_by_folds = True
 
@@ -47,7 +47,7 @@ class TextTask(SupervisedTask):
         self.separates_pairs = config.pairs == "separate"
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """For a head on the mean: without a pooler, which would be neither read nor trained."""
+        """Removes the pooler for a mean-pooling head, since it would neither read nor train it."""
         return encoder.replace(pooler="none") if self.config.pooling == "mean" else encoder
 
     @property
@@ -57,10 +57,10 @@ class TextTask(SupervisedTask):
 
     @abc.abstractmethod
     def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Converts logits [N, ...] to predictions in the form of `Examples.labels`."""
+        """Converts logits [N, ...] to predictions in the form used by `Examples.labels`."""
 
     def choose(self, choice: DecisionChoice, logits: np.ndarray, labels: np.ndarray) -> TaskConfig:
-        """The task with the decisions that these examples choose; only tasks without `choice_problems` have it."""
+        """Chooses decisions on these examples. Only tasks without `choice_problems` have it."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -69,49 +69,48 @@ class TextTask(SupervisedTask):
 
     @abc.abstractmethod
     def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """Converts logits [N, ...] to the dictionaries that `predict` returns."""
+        """Converts logits [N, ...] to the dictionaries from `predict`."""
 
     def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any] | None:
         """Scores per class, for `Scores.classes`; None for tasks without classes."""
         return None
 
     def positive_label(self, names: Sequence[str]) -> str | None:
-        """The positive label of F1; None if F1 has none or is not among the metrics."""
+        """The positive label for F1; None if F1 has none or is not among the metrics."""
         return None
 
     def temperature(self, logits: np.ndarray, labels: np.ndarray) -> float:
-        """The divisor of logits [N, ...] with the smallest loss; 1 for tasks without probabilities."""
+        """Returns the divisor for logits [N, ...] with the smallest loss; 1 for tasks without probabilities."""
         return 1.0
 
     def top_probability(self, logits: np.ndarray) -> float | None:
-        """Mean probability of the best class; None for tasks without classes."""
+        """The best class's mean probability; None for tasks without classes."""
         return None
 
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray | None:
-        """Number of correct decisions per example, float64 [N]; None if predictions are not right or wrong."""
+        """Counts correct decisions per example, float64 [N]; None if predictions are not right or wrong."""
         return (labels == predictions).astype(np.float64)
 
     def certainty(self, logits: np.ndarray) -> np.ndarray | None:
-        """Probability of each decision, float64 in the shape of `Examples.labels`; None if there is none."""
+        """Each decision's probability, float64 in the shape of `Examples.labels`; None if there is none."""
         return None
 
     def in_words(self, answer: Any) -> str:
-        """A label or a prediction, a row of `Examples.labels`, for readers."""
+        """Formats a label or prediction, a row in `Examples.labels`, for readers."""
         return self.config.labels[int(answer)] if self.config.labels else f"{float(answer):.3g}"
 
     def mistakes(self, data: Examples, logits: np.ndarray, most: int | None = MOST_MISTAKES) -> list[Mistake]:
-        """Wrong answers, the most certain first; for scores the answers with the largest errors.
+        """Returns wrong answers, the most certain first; for scores, the largest errors first.
 
         Args:
           data: labelled examples.
-          logits: [N, ...], those of the examples.
+          logits: the examples' logits [N, ...].
           most: maximum number; None for all.
         """
         labels, predictions = data.labels, self.decide(logits)
         assert labels is not None
         wrong, certainty = labels != predictions, self.certainty(logits)
         if certainty is None:
-            # The largest error first.
             order = np.abs(labels.astype(np.float64) - predictions)
         else:
             order = np.where(wrong, certainty, 0.0)
@@ -138,7 +137,7 @@ class TextTask(SupervisedTask):
             return self.compute([metric], labels, predictions.astype(labels.dtype), dev.groups)[metric]
 
         if metric == AUROC:
-            # These methods give decisions only, which a ranking would beat for that reason alone.
+            # These methods only decide; a ranking would beat them for that reason alone.
             return []
         methods = word_method(form, train, dev, score)
         if train.pairs is not None and vectors is not None:
@@ -147,19 +146,19 @@ class TextTask(SupervisedTask):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """GLUE's metrics for a task with the name, kind and number of labels of a GLUE task; else the default."""
+        """GLUE's metrics if name, kind and number of labels are a GLUE task's; else the default."""
         glue = self._glue
         return glue.metrics if glue else self.default_metrics[0]
 
     @property
     def main_metric(self) -> str:
-        """The metric among `metrics` that selects the best checkpoint."""
+        """The one among `metrics` for selecting the best checkpoint."""
         glue = self._glue
         return glue.main_metric if glue else self.default_metrics[1]
 
     @property
     def _glue(self) -> Any:
-        # With another number of labels or another kind, a task with the name of a GLUE task is a different task.
+        # With another kind or number of labels, a task with a GLUE name is a different task.
         glue, config = GLUE.get(self.config.name), self.config
         same = glue is not None and (glue.task.kind, len(glue.task.labels)) == (config.kind, len(config.labels))
         return glue if same else None
@@ -171,7 +170,7 @@ class TextTask(SupervisedTask):
         return read_table(path, **{**default, "labels": labels, "kind": self.config.rules.label_form, **columns})[0]
 
     def check_data(self, data: Any) -> None:
-        """Checks that the data are `Examples`."""
+        """Checks for `Examples`."""
         if not isinstance(data, Examples):
             raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
         if self.separates_pairs:
@@ -180,7 +179,7 @@ class TextTask(SupervisedTask):
     def encode(
         self, data: Examples, tokenizer: Any, max_length: int, *, show_progress: bool = True, **_: Any
     ) -> EncodedExamples:
-        """Encodes one row per example, or per text of separate pairs; longer examples are truncated."""
+        """Encodes one row per example, or per text in separate pairs; longer examples are truncated."""
         encode_rows = encode_separately if self.separates_pairs else encode
         return encode_rows(data, tokenizer, max_length, show_progress=show_progress)
 
@@ -209,7 +208,7 @@ class TextTask(SupervisedTask):
         return TextEvaluator(self, forward, encoded, names, data, show_progress=show_progress, choice=choice)
 
     def count_truncated(self, data: Examples, tokenizer: Any, max_length: int) -> int:
-        """Number of texts or pairs that are cut; separate pairs have two texts."""
+        """Counts truncated texts or pairs; separate pairs have two texts."""
         read = single_texts(data) if self.separates_pairs else data
         return count_truncated(read.texts, read.pairs, tokenizer, max_length)
 
@@ -224,10 +223,10 @@ class TextTask(SupervisedTask):
         stride: int | None = None,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        """Predicts for texts or pairs of texts; for the other options see `describe`.
+        """Predicts for texts or pairs; for the other options see `describe`.
 
-        With `windows`, a longer text is read in windows of `max_length` tokens, `stride` tokens apart (see
-        `text_windows`), and its probabilities, or its score, are the mean of those of its windows.
+        `windows` reads a longer text in windows with `max_length` tokens, `stride` tokens apart (see `text_windows`),
+        and averages their probabilities or scores.
         """
         if windows and len(inputs):
             logits = windowed_logits(self, inputs, forward, tokenizer, max_length, stride)
@@ -244,7 +243,7 @@ class TextTask(SupervisedTask):
         *,
         show_progress: bool = False,
     ) -> np.ndarray:
-        """The logits, float32 [N, ...], in the order of the inputs; for the arguments see `predict`."""
+        """Returns the logits, float32 [N, ...], in input order; for the arguments see `predict`."""
         if not len(inputs):
             return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
         examples = examples_of(inputs)
@@ -260,14 +259,14 @@ class TextTask(SupervisedTask):
         groups: Sequence[str] | None = None,
         logits: np.ndarray | None = None,
     ) -> Scores:
-        """The scores of predictions.
+        """Scores predictions.
 
         Args:
-          labels: as in `Examples.labels`, with indices in the order of the task's labels.
+          labels: as in `Examples.labels`, with indices into the task's labels.
           predictions: in the same form.
-          names: keys of `metrics.METRICS`; None for those of the task.
-          main_metric: the most important of these; None for that of the task, or the first.
-          groups: group of each example, or None.
+          names: keys of `metrics.METRICS`; None for the task's metrics.
+          main_metric: the most important metric; None for the task's, or the first.
+          groups: each example's group, or None.
           logits: [N, ...], for AUROC.
         """
         names = names or self.metrics
@@ -284,7 +283,7 @@ class TextTask(SupervisedTask):
         groups: Sequence[str] | None = None,
         logits: np.ndarray | None = None,
     ) -> tuple[float, float]:
-        """95 % confidence interval of a metric; see `score`."""
+        """95 % confidence interval for a metric; see `score`."""
         names = None if groups is None else np.asarray(groups)
 
         def resampled(indices: np.ndarray) -> float:
@@ -303,14 +302,14 @@ class TextTask(SupervisedTask):
         groups: Sequence[str] | None = None,
         logits: np.ndarray | None = None,
     ) -> dict[str, float]:
-        """Metrics of predictions as name → value; see `score`."""
+        """Computes metrics, as name → value; see `score`."""
         positive, classes = positive_class(self.config), self.config.labels
         return compute(names, labels, predictions, groups, positive=positive, classes=classes, logits=logits)
 
     def baseline(
         self, labels: np.ndarray, names: Sequence[str] | None = None, groups: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Scores of the constant answer, for `Scores.baseline`; see `score`."""
+        """Scores the constant answer, for `Scores.baseline`; see `score`."""
         constant, answer = self.constant_answer(labels)
         constants = np.full(labels.shape, constant)
         return {"answer": answer, "metrics": self.compute(names or self.metrics, labels, constants, groups)}

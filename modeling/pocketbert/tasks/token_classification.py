@@ -1,4 +1,4 @@
-"""Token classification: a tag for each word, and spans of words such as names."""
+"""Token classification: a tag for each word, and word spans such as names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TokenClassificationHead(tf_keras.layers.Layer):
 
 
 class TokenClassification(SupervisedTask):
-    """Labels spans of words. The first token of a word carries its tag (Devlin et al. 2019, section 5.3)."""
+    """Labels word spans. A word's first token carries its tag (Devlin et al. 2019, section 5.3)."""
 
     kind = "token_classification"
     linear_form = "classes"
@@ -80,7 +80,7 @@ class TokenClassification(SupervisedTask):
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
-        """Micro-averaged F1, precision and recall of spans, and accuracy of tags, as conlleval prints them."""
+        """Micro-averaged F1, precision and recall for spans, and accuracy for tags, as conlleval prints them."""
         return TAG_METRICS, TAG_METRICS[0]
 
     @property
@@ -94,16 +94,16 @@ class TokenClassification(SupervisedTask):
         return self.config.labels
 
     def class_targets(self, data: TaggedTexts) -> np.ndarray:
-        """The tag index of each word, int32 [words]."""
+        """Each word's tag index, int32 [words]."""
         index = {label: number for number, label in enumerate(self.config.labels)}
         return np.array([index[tag] for tags in data.tags or () for tag in tags], np.int32)
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Removes a tanh pooler, which would be neither read nor trained. transformers' token classifiers have none."""
+        """Removes a tanh pooler: this head would not read or train it. transformers' token classifiers have none."""
         return encoder.replace(pooler="none") if encoder.pooler == "tanh" else encoder
 
     def head(self, encoder: EncoderConfig) -> TokenClassificationHead:
-        """A head with one logit per label and token."""
+        """Returns a head with one logit per label and token."""
         return TokenClassificationHead(encoder, self.config)
 
     def loss(
@@ -145,28 +145,28 @@ class TokenClassification(SupervisedTask):
 
     @property
     def types(self) -> list[str]:
-        """Types of the spans, in the order of the labels."""
+        """Span types, in label order."""
         return types_of_tags(self.config.labels)
 
     def check_data(self, data: Any) -> None:
-        """Checks that the data are `TaggedTexts`."""
+        """Checks for `TaggedTexts`."""
         if not isinstance(data, TaggedTexts):
             raise UserError(f"the examples must be the task's; received {data.source} for {self.kind}")
 
     def encode(self, data: TaggedTexts, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
-        """Encodes one row per window. Labels: tag indices [rows, max_length], -1 except for first tokens of words.
+        """Encodes one row per window. Labels: tag indices [rows, max_length], -1 except at words' first tokens.
 
-        A word has its label in one window, that of its maximum context.
+        A word has its label only in the window with the most context for it.
         """
         return self.rows(data, tokenizer, max_length, **windows).labelled_rows()
 
     def encode_soft(self, data: TaggedTexts, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
-        """See `encode`; soft labels [rows, max_length, tags] are 0 except for first tokens of words."""
+        """See `encode`; soft labels [rows, max_length, tags] are 0 except at words' first tokens."""
         rows = self.rows(data, tokenizer, max_length, **windows)
         return rows.labelled_rows().with_soft_labels(rows.soft_rows())
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> TaggedRows:
-        """Encodes one row per window of the texts, which may be unlabelled `Examples`."""
+        """Encodes one row per text window; `Examples` without labels are fine."""
         if isinstance(data, Examples):
             data = plain_texts(data.texts, data.source)
         taken = data if most is None else data.select(evenly(len(data), most))
@@ -210,7 +210,7 @@ class TokenClassification(SupervisedTask):
     def simple_methods(
         self, train: TaggedTexts, dev: TaggedTexts, metric: str, vectors: Vectors | None
     ) -> list[Baseline]:
-        """See `SupervisedTask.simple_methods`: the most frequent tag of each word."""
+        """See `SupervisedTask.simple_methods`: each word's most frequent tag."""
         gold = dev.tags
         assert gold is not None
         return tag_method(train, dev, lambda predicted: tag_scores([metric], gold, predicted)[metric])
@@ -225,7 +225,7 @@ class TokenClassification(SupervisedTask):
         soft_labels: bool = False,
         **windows: Any,
     ) -> list[dict[str, Any]]:
-        """Finds the spans of texts; long texts are read in windows; see `SupervisedTask.predict`.
+        """Finds spans in texts; long texts are read in windows; see `SupervisedTask.predict`.
 
         Returns:
           `spans`: each has `text`, `label`, its offsets `start` and `end` in code points, and `probability`, the mean

@@ -1,4 +1,4 @@
-"""Similarity and search of embeddings, in NumPy."""
+"""Embedding similarity and search, in NumPy."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Similarities computed at once, which bounds the memory to 64 MB.
+# Similarities computed at once; bounds the memory to 64 MB.
 _CELLS_AT_ONCE = 1 << 24
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors [N, D] with length 1, float32; zero vectors stay zero."""
+    """Scales vectors [N, D] to length 1, float32; zero vectors stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Cosine of each vector [N, D] with that in the same row, float64 [N]."""
+    """Cosine between vectors [N, D] in the same row, float64 [N]."""
     first, second = first.astype(np.float64), second.astype(np.float64)
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return np.sum(first * second, axis=1) / np.where(lengths > 0, lengths, 1.0)
@@ -30,9 +30,8 @@ def search(queries: np.ndarray, documents: np.ndarray, top_k: int) -> tuple[np.n
       queries: [Q, D].
       documents: [N, D].
       top_k: number of documents; at most N are returned.
-
     Returns:
-      Indices of the documents, int64 [Q, K], nearest first, ties in their order; and cosines, float32 [Q, K].
+      Document indices, int64 [Q, K], nearest first, ties in order; and cosines, float32 [Q, K].
     """
     queries, documents = unit(queries), unit(documents)
     top_k, step = min(top_k, len(documents)), max(1, _CELLS_AT_ONCE // max(len(documents), 1))
@@ -50,12 +49,12 @@ def search(queries: np.ndarray, documents: np.ndarray, top_k: int) -> tuple[np.n
 def ranks(
     queries: np.ndarray, documents: np.ndarray, right: np.ndarray, ignored: Sequence[Sequence[int]] | None = None
 ) -> np.ndarray:
-    """Rank of the right document of each query among all documents, from 0, int64 [Q].
+    """The rank of each query's right document among all documents, from 0, int64 [Q].
 
     Args:
       queries: [Q, D].
       documents: [N, D].
-      right: int [Q], indices of documents.
+      right: int [Q], document indices.
       ignored: for each query, indices of documents that do not compete; None for none.
     """
     queries, documents = unit(queries), unit(documents)
