@@ -1,4 +1,4 @@
-"""Added tokens: found in a text before it is normalized and split, as in Hugging Face's `tokenizers`."""
+"""Added tokens: found before a text is normalized and split, as in Hugging Face's `tokenizers`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MAX_LISTED = 5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedToken:
-    """A token that a text contains as a whole, in transformers' terms.
+    """A token found whole in a text, in transformers' terms.
 
     Attributes:
-      content: the text that becomes the token.
-      id: its id: that in the vocabulary, or one after the last.
+      content: the token's text.
+      id: its id, in the vocabulary or after the last.
       lstrip: whether it includes the white space before it.
       rstrip: whether it includes the white space after it.
       single_word: whether it must not touch other letters and digits.
@@ -44,9 +44,8 @@ class SplitPart(NamedTuple):
     Attributes:
       token: the added token; None for text between added tokens.
       text: the text to tokenize; empty for an added token.
-      origins: offset in the given text of each character of `text`, and of its end; for an added token its start and
-        end, without white space.
-      has_space: whether `text` ends with a space before an added token that is found in normalized text.
+      origins: offsets in the original text, per character in `text` and its end; for an added token its start and end.
+      has_space: whether `text` ends with a space before an added token from normalized text.
     """
 
     token: AddedToken | None
@@ -56,36 +55,36 @@ class SplitPart(NamedTuple):
 
 
 def special_tokens(kind: TokenizerKind) -> tuple[str, ...]:
-    """The special tokens that each tokenizer of a kind has."""
+    """The special tokens in every tokenizer of a kind."""
     return SPECIAL_TOKENS if kind == "wordpiece" else ROBERTA_SPECIAL_TOKENS
 
 
 def default_special(kind: TokenizerKind, content: str, token_id: int) -> AddedToken:
-    """A special token with the flags that it has if no file states others."""
+    """A special token with the default flags, if no file states others."""
     return AddedToken(content=content, id=token_id, lstrip=content == MASK and kind != "wordpiece", special=True)
 
 
 def found_in_text(kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[AddedToken]) -> list[AddedToken]:
-    """All tokens to find in a text: the special tokens, then the others.
+    """All tokens to find in a text: special tokens, then the others.
 
     Args:
       kind: the tokenizer.
       ids: token → id, with the special tokens.
-      added: the added tokens, which may give special tokens other flags.
+      added: the added tokens; they may give special tokens other flags.
     """
     tokens = {token: default_special(kind, token, ids[token]) for token in special_tokens(kind)}
     tokens |= {token.content: token for token in added}
-    # The sort is stable: of two tokens with one normalized form, the first one is found.
+    # The sort is stable: if two tokens have one normalized form, the first one is found.
     return sorted(tokens.values(), key=lambda token: not token.special)
 
 
 def appended(added: Sequence[AddedToken], size: int) -> list[str]:
-    """The tokens behind a vocabulary of `size` tokens, in the order of their ids."""
+    """The tokens after a vocabulary with `size` tokens, by id."""
     return [token.content for token in sorted(added, key=lambda token: token.id) if token.id >= size]
 
 
 def added_problems(added: Sequence[AddedToken], tokens: Sequence[str]) -> list[str]:
-    """Problems of added tokens."""
+    """Lists problems with added tokens."""
     ids = {token: position for position, token in enumerate(tokens)}
     problems = []
     contents = [token.content for token in added]
@@ -109,7 +108,7 @@ def added_problems(added: Sequence[AddedToken], tokens: Sequence[str]) -> list[s
 
 
 def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> None:
-    """Adds tokens to a tokenizer of the library `tokenizers`.
+    """Adds tokens to a tokenizer from the library `tokenizers`.
 
     Args:
       core: the tokenizer.
@@ -132,18 +131,14 @@ def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> No
 
 
 def by_id(tokens: Sequence[AddedToken], core: Any) -> list[AddedToken]:
-    """The tokens in an order in which `core` gives new ones their ids."""
+    """Sorts tokens so that `core` gives new ones their ids."""
     size = core.get_vocab_size(with_added_tokens=False)
     in_table = [token for token in tokens if token.id < size]
     return [*in_table, *sorted((token for token in tokens if token.id >= size), key=lambda token: token.id)]
 
 
 def _check_strings(tokens: Sequence[tuple[str, AddedToken]]) -> None:
-    """Refuses tokens at which `tokenizers` fails: two that can claim one space, and those with nothing to find.
-
-    Args:
-      tokens: pairs of the string to find and its token.
-    """
+    """Refuses (string, token) pairs that break `tokenizers`: two that can claim one space, and empty strings."""
     if nothing := [token.content for string, token in tokens if not string]:
         raise UserError(
             f"an added token must not be normalized away; received {nothing[0]!r}; set its flag normalized to false"
@@ -158,12 +153,11 @@ def _check_strings(tokens: Sequence[tuple[str, AddedToken]]) -> None:
 
 
 class AddedTokenSplitter:
-    """Splits texts at added tokens, in two steps, as `tokenizers` does: in the text, then in its normalized parts.
+    """Splits texts at added tokens, in the text and then in its normalized parts, as `tokenizers` does.
 
     Args:
       tokens: the tokens to find.
-      normalize: text → normalized text, and the offset of the original character of each of its characters and of its
-        end.
+      normalize: text → normalized text, and for each of its characters and its end the original character's offset.
       special: whether special tokens in a text are tokens, or ordinary text.
     """
 
@@ -176,7 +170,7 @@ class AddedTokenSplitter:
         self._raw, self._normalized = _Finder(raw, special=special), _Finder(normalized, special=special)
 
     def split(self, text: str) -> list[SplitPart]:
-        """The parts of a text in order; there are no empty ones."""
+        """Splits a text into parts in order, none of them empty."""
         return [part for piece in self._raw.split(text, range(len(text) + 1)) for part in self._in_normalized(piece)]
 
     def _in_normalized(self, piece: SplitPart) -> Iterator[SplitPart]:
@@ -194,12 +188,7 @@ class AddedTokenSplitter:
 
 
 class _Finder:
-    """Finds strings with the rules of `tokenizers`: the longest one at the leftmost place.
-
-    Args:
-      tokens: pairs of the string to find and its token.
-      special: see `AddedTokenSplitter`.
-    """
+    """Finds strings by the rules in `tokenizers`: the longest one at the leftmost position."""
 
     def __init__(self, tokens: Sequence[tuple[str, AddedToken]], *, special: bool) -> None:
         from tokenizers import AddedToken as CoreToken
@@ -236,7 +225,7 @@ class _Finder:
 
 
 def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The place of an added token without the white space that it includes."""
+    """An added token's offsets without its white space."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():

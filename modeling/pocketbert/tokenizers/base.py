@@ -1,4 +1,4 @@
-"""What all tokenizers share: the call, its arguments and the forms of texts."""
+"""Base class for all tokenizers: the call, its arguments and text forms."""
 
 from __future__ import annotations
 
@@ -40,15 +40,14 @@ class Tokenizer(tf.Module, abc.ABC):
     text). Any text is valid.
 
     Args:
-      name: name of the module.
+      name: the module's name.
       special_tokens_in_text: meaning of a literal special token in a text; see the subclasses.
-
     Attributes:
-      vocabulary: files and options, from which `open_tokenizer` makes an equal tokenizer.
+      vocabulary: files and options; `open_tokenizer` makes an equal tokenizer from them.
       frame: special tokens around texts.
       special_tokens_in_text: see the argument.
       vocab_size: number of tokens.
-      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special tokens' ids.
     """
 
     vocabulary: Vocabulary
@@ -78,14 +77,12 @@ class Tokenizer(tf.Module, abc.ABC):
           texts: the texts.
           pairs: the same number of second texts.
           max_length: maximum sequence length, including special tokens. Longer texts are truncated at the end; for
-            pairs, the longer text first (transformers' `truncation="longest_first"`). A tokenizer with another
-            `truncation` cuts as `pocketbert.tokenizers.truncation` says.
-          pad_to: length of the result, at least `max_length`; by default, the length of the longest row.
-
+            pairs, the longer text first (transformers' `truncation="longest_first"`). For a tokenizer with another
+            `truncation` see `pocketbert.tokenizers.truncation`.
+          pad_to: length of the result, at least `max_length`; by default, the longest row's length.
         Returns:
           int32 `[batch, length]`: `input_word_ids`, `input_mask` (1 = token), `input_type_ids` (1 = second text; 0 for
           families with one segment).
-
         Raises:
           UserError: texts are not strings, the numbers of texts and pairs differ, or a length is invalid.
         """
@@ -153,11 +150,7 @@ class Tokenizer(tf.Module, abc.ABC):
 
 
 def as_strings(texts: Any, name: str) -> tf.Tensor:
-    """Converts texts to a string tensor `[batch]`.
-
-    Raises:
-      UserError: they are not strings, or have more than one dimension.
-    """
+    """Converts texts to a string tensor `[batch]`; raises `UserError` for other types, or more than one dimension."""
     if isinstance(texts, str | bytes):
         texts = [texts]
     if not tf.is_tensor(texts):

@@ -1,9 +1,8 @@
-"""BERT's normalization of each code point, as in Hugging Face's fast tokenizer.
+"""BERT's normalization per code point, as in Hugging Face's fast tokenizer.
 
-The tables come from Python's `unicodedata` (Unicode 14 in Python 3.11, 15.1 in 3.13) and the exceptions below, where
-the `tokenizers` package uses other versions of Unicode: 8 for general categories, 17 for lower case. With the
-exceptions, all supported Pythons build the same tables. A slow test compares all 1,112,064 code points with the
-package.
+The tables come from Python's `unicodedata` (Unicode 14 in Python 3.11, 15.1 in 3.13). The exceptions below cover other
+Unicode versions in `tokenizers`: 8 for general categories, 17 for lower case. With them, all supported Pythons build
+the same tables. A slow test compares all 1,112,064 code points with the package.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ WORD, SPACE, ISOLATED, DROPPED = 0, 1, 2, 3
 
 _Ranges = tuple[tuple[int, int], ...]
 
-# Ideographs that become separate words. 0x2B920, not 0x2B820 as in BERT: a mistake in `tokenizers` that all models were
-# trained with.
+# Ideographs as separate words. 0x2B920, not BERT's 0x2B820: a mistake in `tokenizers` that all models learned.
 IDEOGRAPHS: _Ranges = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
     (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
@@ -40,7 +38,7 @@ _MARKS_KEPT: _Ranges = (
 # U+1734 was a nonspacing mark in Unicode 8.
 _MARKS_DROPPED: _Ranges = ((0x1734, 0x1734),)
 
-# Kept marks with a combining class in the decomposition of `tokenizers` (Unicode 9); others have class 0.
+# Kept marks with a combining class in the Unicode 9 decomposition in `tokenizers`; others have class 0.
 _MARKS_ORDERED: _Ranges = (
     (0x8D4, 0x8E1), (0x1B44, 0x1B44), (0x1BAA, 0x1BAA), (0x1BF2, 0x1BF3), (0x1DFB, 0x1DFB), (0x302E, 0x302F),
     (0xA953, 0xA953), (0xA9C0, 0xA9C0), (0x111C0, 0x111C0), (0x11235, 0x11235), (0x1134D, 0x1134D),
@@ -71,7 +69,7 @@ _LOWER: tuple[tuple[int, int, int], ...] = (
     (0x10D50, 0x10D65, 0x20), (0x16EA0, 0x16EB8, 0x1B),
 )  # fmt: skip
 
-# The decomposition of `tokenizers` is older than Unicode 13.
+# The decomposition in `tokenizers` is older than Unicode 13.
 _NOT_DECOMPOSED: _Ranges = ((0x11938, 0x11938),)
 
 # Only these code points need a look at their properties. All others are ideographs or map to themselves.
@@ -89,15 +87,14 @@ def _members(ranges: _Ranges) -> frozenset[int]:
 class Normalization:
     """The normalization as a lookup: code point `c` becomes `pool[start[c] : start[c] + count[c]]`.
 
-    The first 1,114,112 entries of the pool are the code points themselves; longer or different results follow.
+    The pool's first 1,114,112 entries are the code points themselves; longer or different results follow.
 
     Attributes:
       start: `[code points]` int32, first entry in the pool.
-      count: `[code points]` int8, number of entries; 0 for code points that are dropped first.
+      count: `[code points]` int8, number of entries; 0 for code points to drop first.
       code: `[entries]` int32, the normalized code points.
-      kind: `[entries]` int8, `WORD`, `SPACE`, `ISOLATED` (punctuation and ideographs) or `DROPPED` (a mark to drop
-        after the sorting of marks).
-      combining: `[entries]` uint8, canonical combining class; all 0 if accents, and the order of marks, stay.
+      kind: `[entries]` int8, `WORD`, `SPACE`, `ISOLATED` (punctuation, ideographs) or `DROPPED` (after sorting marks).
+      combining: `[entries]` uint8, canonical combining class; all 0 if accents, and their order, stay.
     """
 
     start: np.ndarray
@@ -114,7 +111,7 @@ def normalization(
 
     Args:
       lowercase: lower-case letters, as uncased models do.
-      strip_accents: decompose (NFD) and drop nonspacing marks; None for the value of `lowercase`.
+      strip_accents: decompose (NFD) and drop nonspacing marks; None for `lowercase`.
       tokenize_chinese_chars: make ideographs separate words.
     """
     return _tables(lowercase, lowercase if strip_accents is None else strip_accents, tokenize_chinese_chars)
@@ -182,7 +179,7 @@ def _tables(lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool) 
 
 
 def _normalized(code: int, lowercase: bool, strip_accents: bool) -> list[int]:
-    """Returns the normalized code points of `code`, including marks that are dropped later."""
+    """Normalizes a code point to code points, with marks to drop later."""
     character = chr(code)
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):

@@ -20,32 +20,28 @@ from pocketbert.tokenizers.vocabulary import Vocabulary
 class ByteBPETokenizer(PythonTokenizer):
     """Byte-level BPE with the results of transformers' `RobertaTokenizerFast`.
 
-    Source: RoBERTa (Liu et al. 2019) and GPT-2 (Radford et al. 2019). The work is done by Hugging Face's `tokenizers`
-    with `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`,
-    and all segments are 0.
+    Source: RoBERTa (Liu et al. 2019) and GPT-2 (Radford et al. 2019), with Hugging Face's `tokenizers` and
+    `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`; all segments are 0.
 
-    Any text is valid, and no token is unknown: a vocabulary has all 256 bytes. Spans exclude the white space in front
-    of a token. A token that is a part of a character spans the character. A token of spaces only has an empty span.
-    It runs eagerly, in `tf.function` and in `tf.data`, but not in a SavedModel. Invalid UTF-8 bytes and lone surrogates
-    are U+FFFD, one code point each.
+    Any text is valid, and no token is unknown: a vocabulary has all 256 bytes. Spans exclude the white space before a
+    token; a token with spaces only has an empty span. A token within a character spans the character. It runs eagerly,
+    in `tf.function` and in `tf.data`, but not in a SavedModel. Invalid UTF-8 bytes and lone surrogates are U+FFFD, one
+    code point each.
 
     Args:
       vocab_path: a vocab.json: token → id, including <s>, <pad>, </s>, <unk> and <mask>.
-      merges_path: the merges.txt of the same model.
+      merges_path: the same model's merges.txt.
       special_tokens_in_text: meaning of a literal `</s>` or similar in a text: "token" for the special token, as in
         transformers by default, where `<mask>` also takes the white space before it; "text" for ordinary characters, as
         with transformers' `split_special_tokens=True`. Use "text" for untrusted text.
       added_tokens: tokens to find in a text before it is split.
-      add_prefix_space: put a space in front of a text that begins without one, so that its first word has the same
-        tokens as a later one; also after each token that is found before the split.
-      truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
-        `pocketbert.tokenizers.truncation`.
-
+      add_prefix_space: put a space before a text without one, and after each token found before the split, so that a
+        first word has the same tokens as a later one.
+      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert.tokenizers.truncation`.
     Attributes:
       vocabulary: the files.
       vocab_size: number of tokens.
-      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
-
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special tokens' ids.
     Raises:
       UserError: a file or an option is invalid, or the merges contradict the vocabulary. One error lists all problems.
     """
@@ -85,7 +81,7 @@ class ByteBPETokenizer(PythonTokenizer):
 
 
 def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], add_prefix_space: bool) -> Any:
-    """The tokenizer that transformers makes for RoBERTa, without its added tokens."""
+    """RoBERTa's tokenizer in transformers, without its added tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import ByteLevel

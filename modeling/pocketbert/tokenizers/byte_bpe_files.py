@@ -1,4 +1,4 @@
-"""Reader of byte-level BPE files: vocab.json and merges.txt."""
+"""Reads byte-level BPE files: vocab.json and merges.txt."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ByteBPEFiles:
     """The content of both files.
 
     Attributes:
-      tokens: the tokens in the order of their ids; each byte is one character of GPT-2's alphabet.
-      merges: pairs of tokens in the order in which they are merged.
+      tokens: the tokens by id; each byte is one character in GPT-2's alphabet.
+      merges: token pairs in merge order.
     """
 
     tokens: Sequence[str]
@@ -36,8 +36,7 @@ def read_byte_bpe(vocab_path: str | os.PathLike[str], merges_path: str | os.Path
 
     Args:
       vocab_path: a vocab.json: token → id.
-      merges_path: a merges.txt: one pair of tokens per line, after an optional line `#version`.
-
+      merges_path: a merges.txt: one token pair per line, after an optional line `#version`.
     Raises:
       UserError: a file cannot be read, or the two contradict each other. One error lists all problems.
     """
@@ -51,7 +50,7 @@ def read_byte_bpe(vocab_path: str | os.PathLike[str], merges_path: str | os.Path
 
 
 def ordered_tokens(content: Any, problems: list[str]) -> list[str]:
-    """The tokens of a mapping token → id in the order of the ids; empty with the reason in `problems`."""
+    """Sorts the tokens in a mapping token → id by id; empty with the reason in `problems`."""
     ids = list(content.values()) if isinstance(content, Mapping) else []
     if not ids or any(type(token_id) is not int for token_id in ids) or sorted(ids) != list(range(len(ids))):
         problems.append("a vocabulary must map tokens to the ids 0, 1, 2…, each used once; received other ids")
@@ -60,7 +59,7 @@ def ordered_tokens(content: Any, problems: list[str]) -> list[str]:
 
 
 def byte_bpe_problems(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> list[str]:
-    """Problems of a vocabulary and its merges."""
+    """Lists problems with a vocabulary and its merges."""
     token_set = set(tokens)
     problems = []
     if missing := [token for token in ROBERTA_SPECIAL_TOKENS if token not in token_set]:
@@ -91,7 +90,7 @@ def byte_bpe_problems(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) 
 
 @functools.cache
 def byte_characters() -> tuple[str, ...]:
-    """GPT-2's 256 characters for the bytes 0 to 255: printable ones of Latin-1 as they are, others from U+0100 on."""
+    """GPT-2's 256 characters for bytes 0 to 255: printable Latin-1 unchanged, others from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))

@@ -1,4 +1,4 @@
-"""Model inputs from token ids: special tokens, truncation and padding, the same for all tokenizers."""
+"""Makes model inputs from token ids, for all tokenizers: special tokens, truncation and padding."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Frame:
     `<s> A </s></s> B </s>` with segment 0 everywhere.
 
     Attributes:
-      first: id of the first token.
-      last: id of the last token and of the separators.
-      pad: id of padding.
+      first: the first token's id.
+      last: id for the last token and the separators.
+      pad: padding id.
       separators: number of tokens between two texts.
-      second_segment: segment of the second text and its last token.
+      second_segment: segment for the second text and its last token.
     """
 
     first: int
@@ -32,7 +32,7 @@ class Frame:
     second_segment: int = 1
 
     def num_special_tokens(self, *, pairs: bool) -> int:
-        """Number of special tokens around one text, or two."""
+        """Counts special tokens around one text, or two."""
         return 2 + self.separators if pairs else 2
 
     def pack(
@@ -43,16 +43,14 @@ class Frame:
         pad_to: tf.Tensor,
         truncation: str = HEAD,
     ) -> dict[str, tf.Tensor]:
-        """Makes model inputs, truncated and padded.
+        """Makes model inputs, int32 `[batch, length]`: `input_word_ids`, `input_mask`, `input_type_ids`.
 
         Args:
           first: `[batch, tokens]` int32.
           second: `[batch, tokens]` int32, or None.
-          max_length: scalar int32, maximum sequence length, including special tokens.
-          pad_to: scalar int32, length of the result; 0 for the length of the longest row.
+          max_length: scalar int32, maximum sequence length, including special tokens; longer inputs are truncated.
+          pad_to: scalar int32, length of the result; 0 for the longest row's length.
           truncation: see `pocketbert.tokenizers.truncation`.
-        Returns:
-          int32 `[batch, length]`: `input_word_ids`, `input_mask`, `input_type_ids`.
         """
         special = self.num_special_tokens(pairs=second is not None)
         first_length = tf.cast(first.row_lengths(), tf.int32)
@@ -71,7 +69,7 @@ class Frame:
         second_start = first_end + 1 + self.separators
         end = total[:, tf.newaxis]
 
-        # Number of kept tokens in front of the cut; None if nothing is kept behind it.
+        # Number of kept tokens before the cut; None if nothing is kept after it.
         kept_head = 0 if truncation == TAIL else head_tokens(truncation) if second is None else None
 
         def tokens(ragged: tf.RaggedTensor, offset: tf.Tensor, kept: tf.Tensor, is_inside: tf.Tensor) -> tf.Tensor:
@@ -79,7 +77,7 @@ class Frame:
             if kept_head is not None:
                 cut = tf.cast(ragged.row_lengths(), tf.int32) - kept
                 index += tf.where(position - offset >= kept_head, cut[:, tf.newaxis], 0)
-            # One more value, so that there is something to gather outside of the text.
+            # One more value, so that there is something to gather outside the text.
             return tf.gather(tf.pad(ragged.values, [[0, 1]]), tf.where(is_inside, index, 0))
 
         is_first = (position >= 1) & (position <= first_end)
@@ -101,7 +99,7 @@ class Frame:
 
 @functools.lru_cache(maxsize=8)
 def packing(frame: Frame, *, pairs: bool, truncation: str = HEAD) -> tf.types.experimental.PolymorphicFunction:
-    """`frame.pack` as a function that is traced once per process, without `second` unless there are pairs."""
+    """`frame.pack` as a function, traced once per process, without `second` unless there are pairs."""
     ids = tf.RaggedTensorSpec([None, None], tf.int32)
     number = tf.TensorSpec([], tf.int32)
     if pairs:
@@ -118,17 +116,14 @@ def packing(frame: Frame, *, pairs: bool, truncation: str = HEAD) -> tf.types.ex
 
 
 def truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Shortens two texts to `available` tokens in total, from the end of the longer one.
+    """Shortens two texts' lengths, `[batch]` int32, to `available` tokens in total, as transformers' `longest_first`.
 
-    Same as transformers' `longest_first`: if both are too long, each keeps half, and the longer one the odd token (the
-    second one if they have the same length).
+    If both are too long, each keeps half, and the longer one (the second, for equal lengths) the odd token.
 
     Args:
       first: `[batch]` int32, numbers of tokens.
       second: `[batch]` int32.
       available: scalar int32.
-    Returns:
-      The new numbers of tokens, each `[batch]` int32.
     """
     fits = first + second <= available
     shorter_kept = tf.minimum(tf.minimum(first, second), available // 2)
@@ -141,6 +136,6 @@ def truncated_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor)
 
 
 def only_second_lengths(first: tf.Tensor, second: tf.Tensor, available: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Shortens two texts as `truncated_lengths`, but the second one alone, and the first only if it does not fit."""
+    """As `truncated_lengths`, but shortens the second text, and the first only if it does not fit."""
     first_kept = tf.minimum(first, available)
     return first_kept, tf.minimum(second, available - first_kept)

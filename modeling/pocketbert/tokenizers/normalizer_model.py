@@ -1,11 +1,9 @@
 """The normalization as a model for tensorflow-text's FastBertNormalizer: the fast path.
 
-This operation maps each code point to a string; FastWordpieceTokenizer then splits the result by the categories of its
-ICU version. The strings are chosen so that the split gives our words: with spaces around characters that it would not
-isolate, and a character that no vocabulary has for characters that it would isolate wrongly. Other characters are
-listed in `left_out` and take the slow path (`pocketbert.tokenizers.words`).
-
-Only the slow path handles the order of marks and special tokens, which are not maps of single code points.
+This operation maps each code point to a string; FastWordpieceTokenizer then splits the result by its ICU version's
+categories. Our strings make this split give our words: spaces isolate a character, and a character outside all
+vocabularies replaces one that it would isolate wrongly. Other characters are in `left_out` and take the slow path
+(`pocketbert.tokenizers.words`). So do mark order and special tokens, as they are no maps from single code points.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ class NormalizerModel(NamedTuple):
 
     Attributes:
       buffer: the flatbuffer.
-      left_out: characters of the vocabulary that it cannot handle. Texts with one take the slow path, and so do texts
-        with private-use characters, special tokens or invalid UTF-8.
+      left_out: vocabulary characters that it cannot handle. Texts with one take the slow path, as do texts with
+        private-use characters, special tokens or invalid UTF-8.
     """
 
     buffer: bytes
@@ -69,7 +67,7 @@ def normalizer_model(
     Args:
       lowercase: see `normalization`.
       vocabulary_characters: all characters in tokens.
-      absent: a private-use code point that is not among them.
+      absent: a private-use code point not among them.
       strip_accents: see `normalization`.
       tokenize_chinese_chars: see `normalization`. If False, texts with ideographs must take the slow path.
     """
@@ -99,7 +97,7 @@ def normalizer_model(
 
 
 def _changed(tables: Normalization, kind_there: np.ndarray) -> list[int]:
-    """Those `_codes()` that may need a string: all but those that are kept and have the same kind there."""
+    """Filters `_codes()`: only kept code points with the same kind there need no string."""
     codes = np.array(_codes())
     is_kept = (tables.count[codes] == 1) & (tables.start[codes] == codes)
     kind = tables.kind[codes]
@@ -110,7 +108,7 @@ def _changed(tables: Normalization, kind_there: np.ndarray) -> list[int]:
 
 @functools.cache
 def _codes() -> tuple[int, ...]:
-    """Code points that may need a string, except private use, which would make the trie five times as large."""
+    """Code points that may need a string; private use is left out, as it would make the trie five times as large."""
     return tuple(
         code
         for first, last in (*IRREGULAR, (0x2B820, 0x2B91F))
@@ -156,10 +154,10 @@ def _flatbuffer(strings: dict[int, str]) -> bytes:
 
 
 def _trie(values: dict[int, int]) -> np.ndarray:
-    """Builds a double-array trie over the UTF-8 of the code points.
+    """Builds a double-array trie over the code points' UTF-8.
 
-    Children of the root have a block of 256 units. Children of other inner nodes are continuation bytes and have a
-    block of 64. Values follow all blocks. Bases are unique, so that no unit matches a wrong path.
+    The root's children have a block of 256 units. Children of other inner nodes are continuation bytes and have a block
+    of 64. Values follow all blocks. Bases are unique, so no unit matches a wrong path.
     """
     units: dict[int, int] = {0: _ROOT_BASE << _OFFSET_SHIFT}
     bases: dict[bytes, int] = {b"": _ROOT_BASE}

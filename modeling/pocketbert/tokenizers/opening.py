@@ -1,4 +1,4 @@
-"""Makes the tokenizer that a vocabulary describes."""
+"""Makes tokenizers from vocabularies."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from pocketbert.tokenizers.vocabulary import Vocabulary
 
 
 def with_truncation(tokenizer: Tokenizer, truncation: str) -> Tokenizer:
-    """A tokenizer that cuts longer texts in another way; the same object if it does already."""
+    """Returns a tokenizer with another truncation; the same object if it does not change."""
     vocabulary = dataclasses.replace(tokenizer.vocabulary, truncation=truncation)
     same = vocabulary.truncation == tokenizer.vocabulary.truncation
     return tokenizer if same else open_tokenizer(vocabulary, tokenizer.special_tokens_in_text)
 
 
 def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> Tokenizer:
-    """Makes the tokenizer of a vocabulary.
-
-    Raises:
-      UserError: a file is invalid.
-    """
+    """Makes a vocabulary's tokenizer; raises `UserError` if a file is invalid."""
     if vocabulary.kind == "byte_bpe":
         from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
 
