@@ -1,4 +1,4 @@
-"""Tokenizers whose core is a library for Python, in the format of RoBERTa and XLM-R."""
+"""Tokenizers with a Python library as core, in the format of RoBERTa and XLM-R."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pocketbert.tokenizers.truncation import HEAD
 
 
 class Tokens(NamedTuple):
-    """The tokens of one text.
+    """One text's tokens.
 
     Attributes:
       ids: the ids.
-      starts: offsets of their first code points.
-      ends: offsets after their last code points.
+      starts: offsets of first code points.
+      ends: offsets after last code points.
     """
 
     ids: Sequence[int]
@@ -42,11 +42,11 @@ class PythonCalls(abc.ABC):
 
     @abc.abstractmethod
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
-        """Ids of each text, without special tokens."""
+        """Yields each text's ids, without special tokens."""
 
     @abc.abstractmethod
     def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
-        """Tokens of each text, without special tokens."""
+        """Yields each text's tokens, without special tokens."""
 
     def _encode(
         self, texts: tf.Tensor, pairs: tf.Tensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
@@ -66,7 +66,7 @@ class PythonCalls(abc.ABC):
         return ids, starts, ends
 
     def _ragged(self, function: Any, texts: tf.Tensor, count: int) -> list[tf.RaggedTensor]:
-        """Calls a function of string arrays that returns row splits and `count` arrays of values."""
+        """Calls a function on string arrays; it returns row splits and `count` value arrays."""
         with tf.device("CPU:0"):
             types = [tf.int64] + [tf.int32] * count
             arrays = tf.numpy_function(function, [texts], types, stateful=False)
@@ -84,11 +84,7 @@ class PythonCalls(abc.ABC):
 
 
 class PythonTokenizer(PythonCalls, Tokenizer):
-    """A tokenizer that calls Python.
-
-    A SavedModel cannot contain it. Invalid UTF-8 bytes and lone surrogates become U+FFFD, one each, before the text is
-    tokenized.
-    """
+    """Calls Python, so no SavedModel contains it. Invalid UTF-8 bytes and lone surrogates become one U+FFFD each."""
 
     def __init__(
         self, name: str, special_tokens_in_text: SpecialTokensInText, ids: dict[str, int], vocab_size: int
@@ -127,7 +123,7 @@ def _flat(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def tokens_of(encodings: Iterable[Any]) -> Iterable[Tokens]:
-    """Tokens from the results of the library `tokenizers`."""
+    """Converts results from the library `tokenizers` to tokens."""
     for encoding in encodings:
         starts, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
         yield Tokens(encoding.ids, starts, ends)

@@ -1,8 +1,8 @@
-"""Reader and writer of XLM-R's sentencepiece models.
+"""Reads and writes XLM-R's sentencepiece models.
 
 A model is a protocol buffer, defined in https://github.com/google/sentencepiece `sentencepiece_model.proto`. The module
-in the package `sentencepiece` needs a newer protobuf than TensorFlow allows, so this one declares again the fields that
-matter here. Others are kept as they are.
+in `sentencepiece` needs a newer protobuf than TensorFlow allows, so this one declares the necessary fields again.
+Others are kept as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
 _MAX_FILE_BYTES = 1 << 26
 _MAX_LISTED = 5
 UNIGRAM, NORMAL, UNKNOWN, CONTROL = 1, 1, 2, 3
-# The first subwords of fairseq's models, whose ids XLM-R moves.
+# The first subwords in fairseq's models, whose ids XLM-R moves.
 _FIRST = ((UNK, UNKNOWN), (BOS, CONTROL), (EOS, CONTROL))
 FAIRSEQ_OFFSET = 1
 _FIRST_TOKENS = (BOS, PAD, EOS, UNK)
@@ -46,13 +46,13 @@ message_type { name: "Model"
   field { name: "trainer_spec" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "TrainerSpec" }
   field { name: "normalizer_spec" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "NormalizerSpec" } }
 """
-# Field → value that fairseq's models have.
+# Field → value in fairseq's models.
 _TRAINER = {"model_type": UNIGRAM, "treat_whitespace_as_suffix": False, "byte_fallback": False}
 _NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "escape_whitespaces": True}
 
 
 def read_model(path: str | os.PathLike[str]) -> Any:
-    """Reads and checks a sentencepiece model with the subwords of XLM-R's layout.
+    """Reads and checks a sentencepiece model with subwords in XLM-R's layout.
 
     Returns:
       The message: `subwords` (`text`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
@@ -63,10 +63,8 @@ def read_model(path: str | os.PathLike[str]) -> Any:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Loads a model with the package `sentencepiece`, which checks more than `read_model`, such as the character map.
+    """Loads a `SentencePieceProcessor`. It checks more than `read_model`, such as the character map.
 
-    Returns:
-      A `SentencePieceProcessor`.
     Raises:
       UserError: see `read_model`; or the package refuses the model.
     """
@@ -96,7 +94,7 @@ def _content(path: str | os.PathLike[str]) -> bytes:
 
 
 def parse_model(content: bytes, where: str | os.PathLike[str]) -> Any:
-    """Parses and checks the content of a model; see `read_model`."""
+    """Parses and checks a model's content; see `read_model`."""
     from google.protobuf.message import DecodeError
 
     if len(content) > _MAX_FILE_BYTES:
@@ -114,13 +112,11 @@ def parse_model(content: bytes, where: str | os.PathLike[str]) -> Any:
 
 
 def make_model(subwords: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
-    """Makes a model from what a tokenizer.json has.
+    """Makes a model message, as `read_model` returns it, from a tokenizer.json's content.
 
     Args:
       subwords: subwords with their scores (log-probabilities), without special tokens.
-      charsmap: compiled map of the normalizer; empty for none.
-    Returns:
-      The message, as `read_model` returns it.
+      charsmap: the normalizer's compiled map; empty for none.
     """
     model = _message_class()()
     for subword, kind in _FIRST:
@@ -137,7 +133,7 @@ def make_model(subwords: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
 
 
 def fairseq_tokens(model: Any) -> list[str]:
-    """The tokens of XLM-R in the order of their ids: four special tokens, the subwords, and <mask>."""
+    """XLM-R's tokens by id: four special tokens, the subwords, and <mask>."""
     return [*_FIRST_TOKENS, *(subword.text for subword in model.subwords[len(_FIRST) :]), MASK]
 
 
@@ -147,7 +143,7 @@ def fairseq_scores(model: Any) -> list[tuple[str, float]]:
 
 
 def subword_problems(subwords: Sequence[str]) -> list[str]:
-    """Problems of subwords: empty, repeated or special ones."""
+    """Lists empty, repeated or special subwords as problems."""
     problems = []
     subword_set = set(subwords)
     if "" in subword_set:
@@ -160,7 +156,7 @@ def subword_problems(subwords: Sequence[str]) -> list[str]:
 
 
 def _problems(model: Any) -> list[str]:
-    # One pass: a model of XLM-R has 250,000 subwords.
+    # One pass: an XLM-R model has 250,000 subwords.
     entries = [(subword.text, subword.type) for subword in model.subwords]
     first, rest = tuple(entries[: len(_FIRST)]), entries[len(_FIRST) :]
     if first != _FIRST:

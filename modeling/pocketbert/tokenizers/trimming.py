@@ -1,10 +1,10 @@
 """Smaller vocabularies that tokenize a user's texts as before.
 
-Removing tokens does not change the tokens of a text that are all kept:
+If a text's tokens are all kept, removing others does not change them:
 
 - WordPiece takes the longest token at each position, and that token is still the longest.
-- Byte-level BPE applies the same merges in the same order, if the tokens that a kept token is merged from are kept too.
-- The best path of a unigram model is still the best, because every other path had a lower score already.
+- Byte-level BPE applies the same merges in the same order, if the tokens merged into a kept token are kept too.
+- A unigram model's best path is still the best: every other path had a lower score already.
 
 Words with unknown parts are an exception: with other tokens they may become known or be split elsewhere.
 """
@@ -31,10 +31,7 @@ _SHOWN = 5
 
 
 def required_ids(vocabulary: Vocabulary) -> list[int]:
-    """Ids that every trimmed vocabulary keeps: special and added tokens, and single characters or bytes.
-
-    With them, a vocabulary can still write every word that it could write before.
-    """
+    """Ids of special and added tokens, single characters and bytes; with them, a vocabulary can write every word."""
     required = {*special_tokens(vocabulary.kind), *(token.content for token in vocabulary.added)}
     if vocabulary.kind == "byte_bpe":
         required |= {*byte_characters()}
@@ -47,11 +44,7 @@ def required_ids(vocabulary: Vocabulary) -> list[int]:
 
 
 def listed_ids(listed: Iterable[str], tokens: Sequence[str], source: str) -> list[int]:
-    """Ids of the tokens in a user's list.
-
-    Raises:
-      UserError: a token is not in the vocabulary; names the first ones.
-    """
+    """Returns ids for a user's list of tokens; raises `UserError` with the first tokens outside the vocabulary."""
     ids = {token: position for position, token in enumerate(tokens)}
     unknown = [token for token in listed if token not in ids]
     if unknown:
@@ -64,7 +57,7 @@ def listed_ids(listed: Iterable[str], tokens: Sequence[str], source: str) -> lis
 
 
 def merged_from(vocabulary: Vocabulary) -> dict[int, set[int]]:
-    """Id → ids of all tokens that are merged into it, directly or not; empty without merges."""
+    """Id → ids of all tokens merged into it, directly or not; empty without merges."""
     if vocabulary.kind != "byte_bpe":
         return {}
     assert vocabulary.merges is not None
@@ -92,15 +85,14 @@ def chosen_ids(
     keep_top: int | None,
     min_count: int | None,
 ) -> list[int]:
-    """Ids of a trimmed vocabulary, in the order of the whole one.
+    """Chooses a trimmed vocabulary's ids, in the original order.
 
     Args:
       counts: occurrences of each token in the user's texts.
       required: ids to keep in any case.
-      parts: id → ids that must be kept with it (`merged_from`).
+      parts: id → ids to keep with it (`merged_from`).
       keep_top: number of tokens to keep, `required` included: the most frequent ones, then the first ones.
       min_count: keep the tokens with at least as many occurrences, and `required`.
-
     Raises:
       UserError: `keep_top` is smaller than `required` or larger than the vocabulary.
     """
@@ -124,11 +116,11 @@ def chosen_ids(
 
 
 def write_trimmed(vocabulary: Vocabulary, kept_ids: Sequence[int], folder: Path) -> Vocabulary:
-    """Writes the files of a vocabulary with some of its tokens.
+    """Writes a vocabulary's files with some of its tokens.
 
     Args:
       vocabulary: the whole vocabulary.
-      kept_ids: ids in ascending order, with those of `required_ids` and `merged_from`.
+      kept_ids: ids in ascending order, including `required_ids` and `merged_from`.
       folder: an existing folder.
     """
     paths = [folder / name for name in FILE_NAMES[vocabulary.kind]]
@@ -160,7 +152,7 @@ def write_trimmed(vocabulary: Vocabulary, kept_ids: Sequence[int], folder: Path)
 def _write_unigram(vocabulary: Vocabulary, kept_ids: Sequence[int], path: Path) -> None:
     whole = read_model(vocabulary.path)
     positions = {position - FAIRSEQ_OFFSET for position in kept_ids}
-    # The model's first three subwords are special tokens, which have other ids.
+    # The model's first three subwords are special tokens with other ids.
     subwords = [
         copy.deepcopy(subword) for index, subword in enumerate(whole.subwords) if index < 3 or index in positions
     ]

@@ -26,7 +26,7 @@ from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _SPACE = "\u2581"
-# As in `tokenizers`: Unicode's White_Space. Of the special tokens, only <mask> takes the space before it.
+# As in `tokenizers`: Unicode's White_Space. Among special tokens, only <mask> takes the space before it.
 _WHITE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{_WHITE}]*{re.escape(MASK)}))")
 
@@ -35,19 +35,19 @@ class UnigramTokenizer(PythonTokenizer):
     """Unigram tokenizer with the results of `sentencepiece` and of transformers' slow `XLMRobertaTokenizer`.
 
     Source: XLM-R (Conneau et al. 2020) and sentencepiece (Kudo 2018, https://arxiv.org/abs/1804.10959), with the
-    normalizer in the model. Ids are fairseq's: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the subwords from
+    model's normalizer. Ids are fairseq's: `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the subwords from
     sentencepiece's id 3 on, moved by one, and `<mask>` last. Inputs are `<s> text </s>` or
-    `<s> text </s></s> pair </s>`, and all segments are 0.
+    `<s> text </s></s> pair </s>`; all segments are 0.
 
-    Departure from transformers' fast class: its normalizer drops combining marks in decomposed (NFD) text, which
-    sentencepiece composes. Any text is valid. It runs eagerly, in `tf.function` and in `tf.data`, but not in a
-    SavedModel. Invalid UTF-8 bytes and lone surrogates are U+FFFD, one code point each, which XLM-R's normalizer makes
+    Departure from transformers' fast class: its normalizer drops combining marks in decomposed (NFD) text;
+    sentencepiece composes them. Any text is valid. It runs eagerly, in `tf.function` and in `tf.data`, but not in a
+    SavedModel. Invalid UTF-8 bytes and lone surrogates are U+FFFD, one code point each; XLM-R's normalizer makes them
     spaces.
 
-    Spans exclude white space: a subword spans the characters from which its own characters come, without its leading
-    `▁`. If one character becomes several (`½` becomes `1⁄2`), each subword of it spans the whole character. Characters
-    that the normalizer drops belong to the character before them. A subword that is only `▁` has an empty span, at the
-    beginning of the following character.
+    Spans exclude white space: a subword spans its original characters, without its leading `▁`. If one character
+    becomes several (`½` becomes `1⁄2`), each subword in it spans the whole character. Characters dropped by the
+    normalizer belong to the character before them. A subword with `▁` only has an empty span, where the
+    following character begins.
 
     Args:
       model_path: a sentencepiece.bpe.model.
@@ -55,18 +55,14 @@ class UnigramTokenizer(PythonTokenizer):
         transformers by default, where the texts between are tokenized separately and `<mask>` also takes the white
         space before it; "text" for ordinary characters, as with transformers' `split_special_tokens=True`. Use "text"
         for untrusted text.
-      added_tokens: tokens to find in a text before it is split. Those with the flag `normalized` are found in
-        sentencepiece's normalized text.
-      keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as for
-        transformers' tokenizers that split at white space only with Metaspace.
-      truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
-        `pocketbert.tokenizers.truncation`.
-
+      added_tokens: tokens to find before the split; with the flag `normalized`, in sentencepiece's normalized text.
+      keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as in
+        transformers' tokenizers that split at white space by Metaspace only.
+      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert.tokenizers.truncation`.
     Attributes:
       vocabulary: the file.
       vocab_size: number of tokens.
-      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
-
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special tokens' ids.
     Raises:
       UserError: the file is damaged or of another family, or an option is invalid.
     """
@@ -154,7 +150,7 @@ class UnigramTokenizer(PythonTokenizer):
         return parts
 
     def _is_space(self, part: SplitPart) -> bool:
-        """Whether the token `▁` follows the subwords of a part."""
+        """Whether the token `▁` follows a part's subwords."""
         return part.has_space and self.vocabulary.keeps_space
 
     def _fairseq_ids(self, ids: Sequence[int]) -> list[int]:
@@ -163,7 +159,7 @@ class UnigramTokenizer(PythonTokenizer):
 
 
 def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
-    """A model's map of characters, without what it does to spaces; see `AddedTokenSplitter`."""
+    """A model's character map, without its changes to spaces; see `AddedTokenSplitter`."""
     import sentencepiece
 
     spaces: dict[str, Any] = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
@@ -172,12 +168,7 @@ def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
 
 
 def _spans(subwords: Sequence[str], origins: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Spans of subwords in the text.
-
-    Args:
-      subwords: the subwords of a text; together they are the normalized text.
-      origins: for each code point of the normalized text, and its end: the offset of the character from which it comes.
-    """
+    """Subword spans in the text; `origins` are character offsets for each normalized code point, and the end."""
     end = 0
     for subword in subwords:
         begin, end = end + len(subword) - len(subword.lstrip(_SPACE)), end + len(subword)

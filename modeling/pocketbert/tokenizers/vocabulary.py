@@ -1,4 +1,4 @@
-"""A tokenizer's kind, files and options: everything from which it is made."""
+"""A tokenizer's kind, files and options."""
 
 from __future__ import annotations
 
@@ -15,37 +15,34 @@ from pocketbert.files import sha256
 from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended
 from pocketbert.tokenizers.truncation import HEAD, parse_truncation
 
-# Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
+# Kind → file names in a model directory, as in transformers. The first file has the tokens.
 FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
     "wordpiece": ("vocab.txt",),
     "byte_bpe": ("vocab.json", "merges.txt"),
     "unigram": ("sentencepiece.bpe.model",),
 }
-# Token → id, as transformers writes it.
 ADDED_NAME = "added_tokens.json"
 
 
 def vocabulary_kind(name: str) -> TokenizerKind | None:
-    """The kind of tokenizer whose tokens a file of this name has; None for other names."""
+    """Returns the tokenizer kind for a file name with tokens; None for other names."""
     return next((kind for kind, names in FILE_NAMES.items() if names[0] == name), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """The files of a tokenizer and its options.
+    """A tokenizer's files and options.
 
     Attributes:
       path: file with the tokens: a vocab.txt, vocab.json or sentencepiece.bpe.model.
-      merges: merges.txt of byte-level BPE, else None.
+      merges: merges.txt for byte-level BPE, else None.
       kind: the tokenizer.
-      config: options of WordPiece; None if the directory has none, and for other kinds.
-      added: tokens to find in a text before it is split, in the vocabulary or behind it. Special tokens are among them
-        only if they have unusual flags.
-      keeps_space: of unigram: whether a space before a normalized added token is a token, as for transformers'
-        tokenizers that split at white space only with Metaspace.
-      add_prefix_space: of byte-level BPE: whether a text that begins without a space gets one, and each part after a
-        token that is found before the split.
-      truncation: how longer texts are cut; see `pocketbert.tokenizers.truncation`.
+      config: WordPiece options; None if the directory has none, and for other kinds.
+      added: tokens found before the split, in the vocabulary or after it; special tokens only with unusual flags.
+      keeps_space: for unigram: whether a space before a normalized added token is a token, as in transformers'
+        tokenizers that split at white space by Metaspace only.
+      add_prefix_space: for byte-level BPE: whether texts, and parts after tokens found earlier, get a space in front.
+      truncation: how to cut longer texts; see `pocketbert.tokenizers.truncation`.
     """
 
     path: Path
@@ -62,20 +59,16 @@ class Vocabulary:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files, in the order of `FILE_NAMES`."""
+        """All files, as in `FILE_NAMES`."""
         return (self.path,) if self.merges is None else (self.path, self.merges)
 
     @property
     def options(self) -> TokenizerConfig:
-        """Options of WordPiece, with defaults if the directory has none."""
+        """WordPiece options, with defaults if the directory has none."""
         return self.config or TokenizerConfig()
 
     def tokens(self) -> Sequence[str]:
-        """Reads the tokens, in the order of their ids, added tokens included.
-
-        Raises:
-          UserError: a file is invalid, or an added token contradicts it.
-        """
+        """Reads all tokens by id; raises `UserError` if a file is invalid or an added token contradicts it."""
         tokens = self.base_tokens()
         if not self.added:
             return tokens
@@ -83,11 +76,7 @@ class Vocabulary:
         return [*tokens, *appended(self.added, len(tokens))]
 
     def base_tokens(self) -> Sequence[str]:
-        """Reads the tokens in `path` once, in the order of their ids.
-
-        Raises:
-          UserError: a file is invalid.
-        """
+        """Reads the tokens in `path` once, by id; raises `UserError` if a file is invalid."""
         return self._base_tokens
 
     @functools.cached_property
@@ -106,7 +95,7 @@ class Vocabulary:
         return read_vocabulary(self.path)
 
     def segmentation(self) -> str:
-        """SHA-256 of what else decides the ids: merges, or scores and normalizer, and added tokens; empty for none.
+        """SHA-256 of the remaining rules for ids: merges, or scores and normalizer, and added tokens; empty for none.
 
         Raises:
           UserError: a file is invalid.
@@ -144,14 +133,14 @@ class Vocabulary:
         return contents
 
     def digest(self) -> str:
-        """SHA-256 of everything that determines the ids of a text."""
+        """SHA-256 of everything that determines a text's ids."""
         options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
         files = " ".join(sha256(path) for path in self.files)
         cut = "" if self.truncation == HEAD else f" truncation={self.truncation}"
         return self._with_added(f"{files}{options}{cut}")
 
     def require_wordpiece(self, subject: str) -> None:
-        """Raises `UserError` for other tokenizers than WordPiece."""
+        """Raises `UserError` unless this is WordPiece."""
         if self.kind != "wordpiece":
             raise UserError(
                 f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "

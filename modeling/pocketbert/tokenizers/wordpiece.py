@@ -30,7 +30,7 @@ class WordPieceTokenizer(Tokenizer):
     tensorflow-text's FastWordpieceTokenizer (Song et al. 2021, https://arxiv.org/abs/2012.15524).
 
     Any text is valid. Control characters, U+0000 and U+FFFD are dropped. So are invalid UTF-8 bytes and lone
-    surrogates, which count as one code point each in offsets. A word with more than 100 characters is one unknown
+    surrogates; in offsets, they count as one code point each. A word with more than 100 characters is one unknown
     token. You can pass texts as a list of strings, a string tensor or array of rank 1, or a single string (a batch with
     one text).
 
@@ -46,17 +46,14 @@ class WordPieceTokenizer(Tokenizer):
       strip_accents: decompose letters and drop accents; None for the value of `lowercase`.
       tokenize_chinese_chars: make each CJK ideograph a separate word.
       added_tokens: tokens to find in a text before it is split.
-      truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
-        `pocketbert.tokenizers.truncation`.
-
+      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert.tokenizers.truncation`.
     Attributes:
-      vocab_path: path of the vocabulary.
+      vocab_path: the vocabulary's path.
       config: `lowercase`, `strip_accents` and `tokenize_chinese_chars`.
       lowercase: see the argument.
       special_tokens_in_text: see the argument.
       vocab_size: number of tokens.
-      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: ids of the special tokens.
-
+      pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: the special tokens' ids.
     Raises:
       UserError: the vocabulary or an option is invalid. One error lists all problems.
     """

@@ -15,11 +15,11 @@ from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD
 
 
 class WordPieceCore(PythonCalls):
-    """Has the methods of `WordPieceGraph`.
+    """Has the same methods as `WordPieceGraph`.
 
     Args:
-      ids: token → id of the vocabulary.
-      config: normalization of letters, accents and ideographs.
+      ids: token → id in the vocabulary.
+      config: normalization for letters, accents and ideographs.
       found: all tokens to find in a text, special tokens included.
       special: whether special tokens in a text are tokens, or ordinary text.
     """

@@ -18,7 +18,7 @@ from pocketbert.tokenizers.normalizer_model import normalizer_model
 from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, word_splitter
 
-# First private-use character. The normalization drops them, so no text contains one when it is matched.
+# The first private-use character. The normalization drops them, so they never occur in a text when it is matched.
 _FIRST_PRIVATE_USE = 0xE000
 _MAX_BYTES_PER_CHARACTER = 4
 _PARTS = min(4, os.cpu_count() or 1)
@@ -28,11 +28,11 @@ _MOST_KEPT = 8
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def wordpiece_graph(tokens: tuple[str, ...], config: TokenizerConfig, special_tokens: bool) -> WordPieceGraph:
-    """Returns the functions for a vocabulary. Equal arguments return the same object, so that tracing happens once.
+    """Returns a vocabulary's functions. Equal arguments return the same object, so that tracing happens once.
 
     Args:
-      tokens: the vocabulary, in the order of the ids.
-      config: normalization of letters, accents and ideographs.
+      tokens: the vocabulary, by id.
+      config: normalization for letters, accents and ideographs.
       special_tokens: whether a literal `[SEP]` or similar in a text is the special token.
     """
     # The first call may be inside another graph.
@@ -196,12 +196,9 @@ class WordPieceGraph(tf.Module):
 
 
 def _regular_text(excluded: Sequence[str], special_tokens: Sequence[str]) -> str:
-    """Returns a regular expression for valid UTF-8 without special tokens and excluded characters.
+    """A regular expression for valid UTF-8 without special tokens and without excluded characters or ranges ("a-z").
 
-    Args:
-      excluded: excluded characters, or ranges ("a-z").
-      special_tokens: special tokens, all beginning with "["; texts with "[" and the second character of one do not
-        match.
+    Texts with "[" and a special token's second character do not match.
     """
     without = "".join("-".join(f"\\x{{{ord(word):x}}}" for word in entry.split("-")) for entry in excluded)
     if not special_tokens:
@@ -216,7 +213,7 @@ def _components(tokens: tuple[tf.RaggedTensor, ...]) -> tuple[tf.Tensor, ...]:
 
 
 def _absent_code_point(tokens: Sequence[str]) -> int:
-    """Returns the first of `1 + len(SPECIAL_TOKENS)` consecutive private-use characters that no token contains."""
+    """The first among `1 + len(SPECIAL_TOKENS)` consecutive private-use characters outside all tokens."""
     used = {ord(character) for token in tokens for character in token if ord(character) >= _FIRST_PRIVATE_USE}
     absent = _FIRST_PRIVATE_USE
     while any(code in used for code in range(absent, absent + len(SPECIAL_TOKENS) + 1)):

@@ -1,4 +1,4 @@
-"""Reader of WordPiece vocabulary files."""
+"""Reads WordPiece vocabulary files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# tensorflow-text stores the length of a token in eight bits.
+# tensorflow-text stores a token's length in eight bits.
 _MAX_TOKEN_BYTES = 255
 _MAX_LISTED = 5
 # Unicode's category Cc.
@@ -23,7 +23,7 @@ _MAX_FILE_BYTES = 1 << 26
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a vocabulary file with BERT's special tokens. The id of a token is its line number from 0.
+    """Reads a vocabulary file with BERT's special tokens. A token's id is its line number from 0.
 
     Raises:
       UserError: the file cannot be read or is not UTF-8, or tokens are missing, repeated, empty, too long or have
@@ -43,7 +43,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads the lines of a vocabulary file, without checks.
+    """Reads a vocabulary file's lines, without checks.
 
     Lines end with LF, CR LF or CR, as in transformers, but not with other Unicode line separators.
 
@@ -76,7 +76,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[str]:
 
 
 def token_problems(tokens: Sequence[str]) -> list[str]:
-    """Lists problems of a vocabulary: repeated, empty or too long tokens, control characters, and no words."""
+    """Lists problems with a vocabulary: repeated, empty or too long tokens, control characters, and no words."""
     problems = []
     lines: dict[str, list[int]] = {}
     for line, token in enumerate(tokens, start=1):

@@ -16,16 +16,16 @@ MAX_CHARACTERS_PER_WORD = 100
 
 
 class Words(NamedTuple):
-    """The concatenated words of a batch of texts. Offsets are in code points.
+    """A text batch's words, concatenated. Offsets are in code points.
 
     Attributes:
       strings: `[words]` UTF-8.
-      rows: `[words]` int64, text of each word.
-      special: `[words]` int32, index of the special token, or -1 for other words.
+      rows: `[words]` int64, each word's text.
+      special: `[words]` int32, the special token's index, or -1 for other words.
       begin: `[words]` int64, offset of the word's first character in its text.
       end: `[words]` int64, offset after its last character.
       byte_starts: `[words]` int64, position of the word's first byte in the concatenated `strings`.
-      byte_begin: `[bytes]` int64, offset of the original character of each byte.
+      byte_begin: `[bytes]` int64, offset of each byte's original character.
       byte_end: `[bytes]` int64, offset after this character.
     """
 
@@ -41,7 +41,7 @@ class Words(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def word_splitter(config: TokenizerConfig, special_tokens: tuple[str, ...], absent: int) -> WordSplitter:
-    """The splitter for these arguments; vocabularies share it, since its graph is most of a tokenizer's."""
+    """Returns a splitter; vocabularies share it, since its graph is a tokenizer's largest part."""
     return WordSplitter(config, special_tokens, absent)
 
 
@@ -49,15 +49,14 @@ class WordSplitter(tf.Module):
     """BERT's basic tokenizer, with the results of Hugging Face's `tokenizers`.
 
     It drops control characters, U+0000 and U+FFFD, splits at white space and isolates punctuation. Options control
-    lower-casing, the removal of nonspacing marks (after NFD), and the isolation of ideographs. A word with more than
-    100 characters becomes a word that no vocabulary has.
+    lower-casing, removing nonspacing marks (after NFD), and isolating ideographs. A word with more than 100 characters
+    becomes a word outside all vocabularies.
 
     Args:
-      config: normalization of letters, accents and ideographs.
-      special_tokens: strings that are words anywhere in a text. All must begin with the same character and contain it
-        only once, so that they cannot overlap.
-      absent: a code point that no token contains, for words that must become unknown. The following code points, one
-        per special token, must be absent too.
+      config: normalization for letters, accents and ideographs.
+      special_tokens: words anywhere in a text. All begin with one character, found only there, so they cannot overlap.
+      absent: first of consecutive code points outside all tokens: one for words that must become unknown, then one per
+        special token.
     """
 
     def __init__(self, config: TokenizerConfig, special_tokens: tuple[str, ...], absent: int) -> None:
@@ -65,7 +64,7 @@ class WordSplitter(tf.Module):
         self._special_tokens = special_tokens
         self._absent = absent
         tables = normalization(**dataclasses.asdict(config))
-        # The last entries of the pool are placeholders for special tokens.
+        # The pool's last entries are placeholders for special tokens.
         self._first_special_entry = len(tables.code)
         stand_ins = np.arange(len(special_tokens), dtype=np.int32) + absent + 1
         self._start = tf.constant(tables.start)
@@ -79,7 +78,7 @@ class WordSplitter(tf.Module):
         """Splits texts.
 
         Args:
-          texts: `[batch]` string, UTF-8. An invalid byte sequence counts as one U+FFFD, which is dropped.
+          texts: `[batch]` string, UTF-8. An invalid byte sequence counts as one dropped U+FFFD.
         """
         return self._split(texts)
 
@@ -129,7 +128,7 @@ class WordSplitter(tf.Module):
     def _mark_special_tokens(
         self, codes: tf.Tensor, rows: tf.Tensor, start: tf.Tensor, count: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replaces the first character of each special token with its placeholder, and drops the others."""
+        """Replaces each special token's first character with its placeholder, and drops the others."""
         size = tf.size(codes)
         token_lengths = tf.ones_like(codes)
         padded = tf.pad(codes, [[0, max(map(len, self._special_tokens))]])
@@ -149,10 +148,10 @@ class WordSplitter(tf.Module):
     def _in_canonical_order(
         self, entry: tf.Tensor, within: tf.Tensor, origin: tf.Tensor, count: tf.Tensor, given_rows: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Sorts the marks between two starters by combining class, including marks that are dropped later.
+        """Sorts the marks between two starters by combining class, including marks to drop later.
 
-        Origins are not sorted: `tokenizers` only counts which characters of the sorted text begin a new character of
-        the original text.
+        Origins are not sorted: `tokenizers` only counts where the sorted text begins a new character of the original
+        text.
         """
         combining = tf.cast(tf.gather(self._combining, entry), tf.int64)
 
@@ -171,7 +170,7 @@ class WordSplitter(tf.Module):
         firsts = tf.where(is_first)[:, 0]
         bounds = tf.concat([firsts, [tf.size(code, tf.int64)]], 0)
         is_long = tf.gather(bounds[1:] - bounds[:-1] > MAX_CHARACTERS_PER_WORD, word)
-        # Replace a word that is too long with one absent character, which the tokenizer does not match.
+        # Replace a too long word with one absent character, which the tokenizer does not match.
         code = tf.where(is_long, self._absent, code)
         is_kept = ~is_long | is_first
         kept_code = tf.boolean_mask(code, is_kept)
