@@ -1,8 +1,8 @@
 """Added tokens in a model directory: four files state them, and transformers' order decides between them.
 
-The rules are those of transformers 4.57 (`PreTrainedTokenizerBase._from_pretrained` and the fast class): tokenizer.json
-has the tokens; `added_tokens_decoder` in tokenizer_config.json adds others and overrides flags. Only without a decoder,
-special_tokens_map.json and added_tokens.json count. Special tokens in lists are added at the end.
+As in transformers 4.57 (`PreTrainedTokenizerBase._from_pretrained` and the fast class), tokenizer.json has the tokens;
+`added_tokens_decoder` in tokenizer_config.json adds others and overrides flags. Only without a decoder,
+special_tokens_map.json and added_tokens.json count. Special tokens in lists come last.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _FIELDS = {"content", "id", "__type", *FLAGS}
 
 @dataclasses.dataclass(frozen=True)
 class StatedTokens:
-    """The files that state added and special tokens.
+    """The files with added and special tokens.
 
     Attributes:
-      config: content of tokenizer_config.json; empty if there is none.
-      special: content of special_tokens_map.json; empty if there is none.
-      added: content of added_tokens.json, or None.
-      stored: `added_tokens` of tokenizer.json, or None.
+      config: tokenizer_config.json; empty if there is none.
+      special: special_tokens_map.json; empty if there is none.
+      added: added_tokens.json, or None.
+      stored: `added_tokens` in tokenizer.json, or None.
     """
 
     config: Mapping[str, Any]
@@ -59,7 +59,7 @@ class StatedTokens:
 
     @classmethod
     def read(cls, path: Path, config: Mapping[str, Any], stored: Any, problems: list[str]) -> StatedTokens:
-        """Reads the files of a model directory."""
+        """Reads a model directory's files."""
         special = read_json_object(path / MAP_NAME, problems, required=False) or {}
         names = names_of_tokens(config) | names_of_tokens(special)
         problems += unknown_keys(special, {*NAMED_TOKENS, *LISTED_TOKENS, *names}, MAP_NAME)
@@ -72,7 +72,7 @@ class StatedTokens:
 
     @property
     def has_decoder(self) -> bool:
-        """Whether tokenizer_config.json states the added tokens, so that the older files do not count."""
+        """Whether tokenizer_config.json states the added tokens, so that older files do not count."""
         return _DECODER in self.config
 
     def specials(self, problems: list[str]) -> dict[str, AddedToken | str]:
@@ -103,7 +103,7 @@ class StatedTokens:
 def read_added_tokens(
     stated: StatedTokens, kind: TokenizerKind, tokens: Sequence[str], problems: list[str]
 ) -> tuple[AddedToken, ...]:
-    """The added tokens of a tokenizer: all but the special tokens of its kind, unless these have unusual flags."""
+    """Returns a tokenizer's added tokens, without its kind's special tokens unless these have unusual flags."""
     count = len(problems)
     specials = stated.specials(problems)
     for name, content in (_BERT if kind == "wordpiece" else _ROBERTA).items():
@@ -160,27 +160,27 @@ def read_added_tokens(
 
 
 def _overridden(earlier: AddedToken, token: AddedToken) -> AddedToken:
-    """A token that is added again with other flags: `tokenizers` keeps a special token's `normalized`."""
+    """A token added again with other flags: `tokenizers` keeps a special token's `normalized`."""
     normalized = earlier.normalized if earlier.special and token.special else token.normalized
     return dataclasses.replace(token, id=earlier.id, normalized=normalized)
 
 
 def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) -> bool:
-    """Whether a token is one of the kind's special tokens, with the flags that it has anyway."""
+    """Whether a token is one of the kind's special tokens, with its default flags."""
     if token.content not in special_tokens(kind):
         return False
     default = default_special(kind, token.content, ids.get(token.content, token.id))
     if kind != "wordpiece":
-        # No text but the token itself has its normalized form, and no normalizer changes it.
+        # Only the token itself has its normalized form, and no normalizer changes it.
         token = dataclasses.replace(token, normalized=False)
     if kind == "unigram":
-        # The normalizer removes white space anyway; transformers 5 leaves the flag of <mask> out.
+        # The normalizer removes white space anyway; transformers 5 leaves out the flag of <mask>.
         token = dataclasses.replace(token, lstrip=default.lstrip)
     return token == default
 
 
 def _report_ignored(stated: StatedTokens, read: Mapping[str, AddedToken]) -> None:
-    """Names tokens of the older files that transformers does not read beside a decoder."""
+    """Names tokens in the older files, which transformers ignores if there is a decoder."""
     if not stated.has_decoder:
         return
     older = dataclasses.replace(stated, config={})
@@ -234,7 +234,7 @@ def _decoder(listed: Any, problems: list[str]) -> Iterator[AddedToken]:
 def _token(
     value: Any, where: str, problems: list[str], default_id: int | None = None, special: bool | None = None
 ) -> AddedToken | None:
-    """A token from its object."""
+    """Reads a token from its object."""
     if not isinstance(value, dict) or not isinstance(value.get("content"), str) or not value["content"]:
         problems.append(f"a token in {where} must be a string or an object with content; received {value!r:.60}")
         return None
@@ -254,7 +254,7 @@ def _token(
 
 
 def write_added_tokens(folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Writes added_tokens.json for old versions of transformers, and returns the keys of tokenizer_config.json."""
+    """Writes added_tokens.json for old transformers versions, and returns keys for tokenizer_config.json."""
     if not vocabulary.added:
         return {}
     base = set(vocabulary.base_tokens())

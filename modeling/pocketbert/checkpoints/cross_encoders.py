@@ -1,4 +1,4 @@
-"""Cross-encoders (rerankers) of sentence-transformers: the activation of their score in config.json."""
+"""Cross-encoders (rerankers) from sentence-transformers: their score's activation in config.json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pocketbert.checkpoints.sentence_keys import activation_name
 from pocketbert.configs import ScoreActivation, TaskConfig
 
-# Keys of versions 4 to 6, and of older ones.
+# Keys in versions 4 to 6, and in older ones.
 _KEY, _OLD_KEY = "sentence_transformers", "sbert_ce_default_activation_function"
 _ACTIVATIONS: dict[ScoreActivation, str] = {
     "identity": "torch.nn.modules.linear.Identity",
@@ -17,11 +17,11 @@ _ACTIVATIONS: dict[ScoreActivation, str] = {
 
 
 def with_activation(content: Mapping[str, Any], class_name: str) -> dict[str, Any]:
-    """The content of config.json for a cross-encoder.
+    """Returns the content of config.json for a cross-encoder.
 
     Args:
       content: the parsed file.
-      class_name: activation that another file names; empty to leave it to config.json.
+      class_name: activation in another file; empty to leave it to config.json.
     """
     return {**content, _KEY: {"activation_fn": class_name} if class_name else content.get(_KEY) or {}}
 
@@ -29,16 +29,16 @@ def with_activation(content: Mapping[str, Any], class_name: str) -> dict[str, An
 def cross_encoder_activation(
     content: Mapping[str, Any], num_labels: int, kinds: Collection[str], problems: list[str]
 ) -> ScoreActivation | None:
-    """The activation of a cross-encoder's score; None for other models.
+    """Returns the activation for a cross-encoder's score; None for other models.
 
-    sentence-transformers applies it to all logits; the default is a sigmoid for one label. Probabilities of labels here
+    sentence-transformers applies it to all logits; the default is a sigmoid for one label. Here, label probabilities
     come from a softmax or, with `problem_type` multi_label_classification, from sigmoids.
     """
     if _KEY not in content and _OLD_KEY not in content:
         return None
     block = content.get(_KEY, {})
     if not isinstance(block, dict):
-        # The reader of the keys reports it.
+        # The key reader reports it.
         return None
     unknown = sorted(set(block) - {"activation_fn", "version"})
     problems += [f"key {key!r} of {_KEY} is unknown and may change the outputs of the model" for key in unknown]
@@ -62,5 +62,5 @@ def cross_encoder_activation(
 
 
 def cross_encoder_config(task: TaskConfig) -> dict[str, Any]:
-    """The key of config.json for a task with an activation."""
+    """The key in config.json for a task with an activation."""
     return {} if task.activation is None else {_KEY: {"activation_fn": _ACTIVATIONS[task.activation]}}

@@ -1,4 +1,4 @@
-"""Model directories in transformers' layout: config.json, weights, and the tokenizer's files."""
+"""Model directories in transformers' layout: config.json, weights, and tokenizer files."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _NAMES_SHOWN = 12
 
 @dataclass(kw_only=True)
 class DirectoryDescription:
-    """What a model directory contains besides the values of its tensors.
+    """A model directory without tensor values.
 
     Attributes:
-      config: architecture of the encoder.
+      config: the encoder's architecture.
       tasks: tasks of the heads in the directory.
-      vocabulary: files and options of the tokenizer, or None if the directory has none.
-      path: the folder; None for a model of another source.
+      vocabulary: the tokenizer's files and options, or None if there is no tokenizer.
+      path: the folder; None for a model from another source.
       headless: whether the heads in weights and config.json are ignored.
-      values: tensors that were read already, by their names in the file; `read_described` takes them.
+      values: tensors read so far, by their names in the file; `read_described` takes them.
     """
 
     config: EncoderConfig
@@ -66,26 +66,26 @@ class DirectoryDescription:
 
     @property
     def tokenizer(self) -> TokenizerConfig | None:
-        """Options of the WordPiece tokenizer, or None if the directory has none."""
+        """The WordPiece tokenizer's options, or None if the directory has none."""
         return self.vocabulary.config if self.vocabulary else None
 
 
 @dataclass(kw_only=True)
 class ModelDirectory(DirectoryDescription):
-    """Contents of a model directory.
+    """A model directory's contents.
 
     Attributes:
-      tensors: canonical path → float32 array in the model's orientation ([in, out] for a linear map). The arrays can be
-        views of a mapped file, so do not write to them.
+      tensors: canonical path → float32 array in the model's orientation ([in, out] for a linear map). Do not write to
+        these arrays: they can be views of a mapped file.
     """
 
     tensors: dict[str, np.ndarray]
 
 
 def describe_directory(path: str | os.PathLike[str], *, headless: bool = False) -> DirectoryDescription:
-    """Reads a model directory without the values of its tensors.
+    """Reads a model directory without tensor values.
 
-    It makes the checks of `read_directory`, except whether tied tensors and buffers have the expected values.
+    Checks as much as `read_directory`, except the values of tied tensors and buffers.
 
     Raises:
       UserError: lists all problems.
@@ -94,10 +94,7 @@ def describe_directory(path: str | os.PathLike[str], *, headless: bool = False) 
 
 
 def read_described(description: DirectoryDescription) -> ModelDirectory:
-    """Reads the tensors of a described directory, unless it has them already; see `read_directory`.
-
-    Heads whose tied tensors differ are left out, as `read_with_heads` does.
-    """
+    """Reads a described directory's tensors, unless it has them; leaves out unreadable heads, as `read_with_heads`."""
     if isinstance(description, ModelDirectory) and description.tensors:
         return description
     assert description.path is not None
@@ -110,10 +107,9 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
     """Reads a model directory written by us or by transformers (PyTorch or TensorFlow classes), without torch.
 
     float16, bfloat16 and float64 weights become float32. Tied copies such as `cls.predictions.decoder.weight` and
-    buffers such as `position_ids` are allowed if their values are as expected. Names of old versions
-    (`LayerNorm.gamma`) and of bare encoders (without the prefix `bert.`) are understood. A `modules.json`, as
-    sentence-transformers writes it, makes the model one of sentence embeddings, or a cross-encoder. Rows of the word
-    embeddings without a token are dropped.
+    buffers such as `position_ids` are allowed if their values are as expected. Old names (`LayerNorm.gamma`) and bare
+    encoders' names (without the prefix `bert.`) are understood. A `modules.json` from sentence-transformers makes the
+    model a sentence encoder, or a cross-encoder. Word embedding rows without a token are dropped.
 
     Raises:
       UserError: lists all problems.
@@ -122,7 +118,7 @@ def read_directory(path: str | os.PathLike[str], *, headless: bool = False) -> M
 
 
 def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.ndarray] | None) -> ModelDirectory:
-    """Reads a directory; `values` are tensors that were read already, None for a description without tensors."""
+    """Reads a directory; `values` are tensors read so far, None for a description without tensors."""
     ignores_heads, path = headless, Path(path)
     if not path.is_dir():
         raise UserError(f"a model directory must be a folder; received {path}")
@@ -130,7 +126,7 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
     folder = transformer_folder(path)
     content = read_json_object(folder / CONFIG_NAME, problems, required=True)
     modules = None if headless else read_modules(path)
-    # The modules are the head; others, such as that of the pretraining, are left over.
+    # The modules are the head; others, such as a pretraining head, are left over.
     headless = headless or (modules is not None and modules.task is not None)
     config: EncoderConfig | None = None
     tasks: tuple[TaskConfig, ...] = ()
@@ -180,10 +176,10 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
 
 
 def has_new_biases(description: DirectoryDescription, prefix: str) -> bool:
-    """Whether all biases of a part are zero, as in new models; the first training step changes them.
+    """Whether all biases in a part are zero, as in new models; the first training step changes them.
 
     Args:
-      description: a described directory; keeps the biases that are read here.
+      description: a described directory; keeps the biases read here.
       prefix: first part of the weights' paths, for example `encoder.`.
     """
     problems: list[str] = []
@@ -207,32 +203,23 @@ def has_new_biases(description: DirectoryDescription, prefix: str) -> bool:
 
 
 def embedding_of(path: str | os.PathLike[str]) -> EmbeddingConfig | None:
-    """The embedding of a model directory of sentence-transformers; None for other directories.
-
-    Raises:
-      UserError: lists all problems of such a directory.
-    """
+    """The embedding in a sentence-transformers directory, else None; raises `UserError` with all its problems."""
     if not (Path(path) / MODULES_NAME).is_file():
         return None
     return next((task.embedding for task in describe_directory(path).tasks), None)
 
 
 def describe_with_heads(path: str | os.PathLike[str]) -> DirectoryDescription:
-    """Describes a model directory with its heads, or without heads that cannot be read; a line names the reason.
-
-    Raises:
-      UserError: as for `read_with_heads`.
-    """
+    """Describes a model directory as `read_with_heads` reads it, with the same errors."""
     return _or_headless(path, None)
 
 
 def read_with_heads(path: str | os.PathLike[str], replacement: str = "") -> ModelDirectory:
-    """Reads a model directory with its heads, or without heads that cannot be read; a line names the reason.
+    """Reads a model directory with its heads, or without unreadable heads; a line names the reason.
 
     Args:
       path: the folder.
-      replacement: kind of the head that replaces those in the directory, for a line that names them; empty to keep
-        heads.
+      replacement: kind of the new head, for a line with the heads that it replaces; empty to keep heads.
     Raises:
       UserError: the directory has problems that do not come from its heads; lists all of them.
     """
@@ -264,10 +251,10 @@ def write_directory(
 
     Args:
       path: the folder to create.
-      config: architecture of the encoder.
-      tasks: tasks of the heads.
+      config: the encoder's architecture.
+      tasks: the heads' tasks.
       tensors_by_path: canonical path → array, exactly for the weights of encoder and heads.
-      vocabulary: files of a tokenizer to copy, or None.
+      vocabulary: tokenizer files to copy, or None.
       overwrite: replace an existing folder.
     Raises:
       UserError: weights are missing, unexpected or have a wrong shape, the vocabulary does not match, or `path` exists.
@@ -299,7 +286,7 @@ def write_directory(
 
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
-    """Adds the family's prefix to the tensors of an encoder saved without it."""
+    """Adds the family's prefix to an encoder saved without it."""
     prefix = tensor_family(model_type.removeprefix(OWN_PREFIX))
     if "embeddings.word_embeddings.weight" not in stored:
         return dict(stored)
@@ -314,7 +301,7 @@ def _read_tensors(
     problems: list[str],
     reads_values: bool,
 ) -> dict[str, np.ndarray]:
-    """Checks names, shapes and types, and with `reads_values` reads the tensors and checks tied ones and buffers."""
+    """Checks names, shapes and types; with `reads_values` also reads the tensors and checks tied ones and buffers."""
     by_path = {path: spec for path, spec in specs.items() if not (headless and path.startswith("heads."))}
     named = {spec.name: spec for spec in by_path.values()}
     ignored = {spec.name for spec in specs.values()} - named.keys()
@@ -353,7 +340,7 @@ def _read_tensors(
 
 
 def _aliases(names: Mapping[str, StoredTensor]) -> Iterator[tuple[str, str]]:
-    """Yields optional copies in transformers' files, and the tensor that each is tied to."""
+    """Yields optional copies in transformers' files, each with its original tensor."""
     table = next((name for name in names if name.endswith(".embeddings.word_embeddings.weight")), "")
     for head in ("cls.predictions", "lm_head"):
         for alias, original in ((f"{head}.decoder.weight", table), (f"{head}.decoder.bias", f"{head}.bias")):
@@ -371,14 +358,14 @@ def _is_copy(name: str, original: str, present: dict[str, StoredTensor]) -> bool
 
 
 def _is_buffer(name: str, tensor: StoredTensor, reads_values: bool) -> bool:
-    """Whether a tensor is a buffer with the values that transformers writes: positions 0, 1, … or zero segments."""
+    """Whether a tensor is a buffer with transformers' values: positions 0, 1, … or zero segments."""
     if name.endswith(".embeddings.position_ids"):
         return not reads_values or np.array_equal(tensor.read().ravel(), np.arange(np.prod(tensor.shape)))
     return name.endswith(".embeddings.token_type_ids") and not (reads_values and tensor.read().any())
 
 
 def name_problems(what: str, expected: set[str], received: set[str], remedy: str = "") -> list[str]:
-    """One problem for missing and one for unexpected names, with the first dozen names each."""
+    """Lists one problem for missing and one for unexpected names, with the first dozen names each."""
     problems = []
     for names, verb, end in ((expected - received, "missing", ""), (received - expected, "unexpected", remedy)):
         if names:

@@ -1,10 +1,9 @@
-"""Keys of config.json for each family, as in transformers' configuration classes."""
+"""Keys in config.json for each family, as in transformers' configuration classes."""
 
 from __future__ import annotations
 
 from pocketbert.json_reading import REQUIRED
 
-# model_type → prefix of its class names.
 CLASS_PREFIX = {
     "bert": "Bert",
     "roberta": "Roberta",
@@ -15,11 +14,11 @@ CLASS_PREFIX = {
 
 
 def tensor_family(model_type: str) -> str:
-    """The family whose names the tensors have: RoBERTa for XLM-R, else the family itself."""
+    """Returns the family whose tensor names a family uses: RoBERTa for XLM-R, else itself."""
     return "roberta" if model_type == "xlm-roberta" else model_type
 
 
-# transformers' name → ours; the first name of a value is written.
+# transformers' name → ours; a value's first name is written.
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -28,7 +27,7 @@ ACTIVATIONS = {
     "relu": "relu",
 }
 
-# key → (type, default of transformers' configuration class); DistilBERT's are those of RENAMED.
+# key → (type, default in transformers' configuration class); for DistilBERT's see RENAMED.
 _COMMON: dict[str, tuple[type, object]] = {
     "vocab_size": (int, REQUIRED),
     "hidden_size": (int, REQUIRED),
@@ -91,7 +90,7 @@ RENAMED = {
     "attention_dropout": "attention_probs_dropout_prob",
     "seq_classif_dropout": "classifier_dropout",
 }
-# Values that DistilBERT's class does not have as keys.
+# Values without a key in DistilBERT's class.
 DISTILBERT = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
 # Keys that change the mathematics, with the only supported value.
 FIXED: dict[str, object] = {
@@ -108,8 +107,7 @@ FIXED: dict[str, object] = {
 FIXED_OF_HEADS: dict[str, object] = {"tie_word_embeddings": True, "tie_weights_": True}
 # Keys that repeat another key (emb_size: Huawei's TinyBERT).
 SAME_AS = {"true_hidden_size": "intra_bottleneck_size", "emb_size": "hidden_size"}
-# Keys that change neither weights nor outputs. Those in the last two lines are from Google and Huawei; no class reads
-# them.
+# Keys that change neither weights nor outputs. No class reads those in the last two lines, from Google and Huawei.
 HARMLESS = (
     "_name_or_path transformers_version torch_dtype dtype use_cache gradient_checkpointing bos_token_id eos_token_id "
     "sep_token_id cls_token_id mask_token_id decoder_start_token_id tokenizer_class chunk_size_feed_forward "
@@ -127,7 +125,7 @@ TASK_KEYS: dict[str, tuple[type, object]] = {
     "label2id": (dict, {}),
     "num_labels": (int, 2),
     "problem_type": (str, "single_label_classification"),
-    # Of cross-encoders; see `cross_encoders`.
+    # For cross-encoders; see `cross_encoders`.
     "sentence_transformers": (dict, {}),
     "sbert_ce_default_activation_function": (str, ""),
 }

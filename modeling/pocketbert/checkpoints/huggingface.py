@@ -1,12 +1,12 @@
-"""config.json, in transformers' words, to and from our configurations.
+"""Converts config.json, in transformers' words, to and from our configurations.
 
 Reading is strict: an unknown key is an error unless it is known to leave the mathematics alone.
 
 Writing keeps transformers' `model_type` wherever its class computes the same function. transformers ignores the key
-`"pocketbert"`, which may then hold `pooler` (whether the tanh map belongs to encoder or head) and `tasks` (names and
-dropouts without a key in transformers). An encoder without a class in transformers, such as IB-BERT, has a
-`model_type` such as "pocketbert_bert" and all fields under `"pocketbert": {"encoder": {…}, "tasks": […]}`; the tensors
-keep the family's names.
+`"pocketbert"`. It may then hold `pooler` (whether the tanh map belongs to encoder or head) and `tasks` (names and
+dropouts without a key in transformers). An encoder without a class in transformers, such as IB-BERT, has a `model_type`
+such as "pocketbert_bert" and all fields under `"pocketbert": {"encoder": {…}, "tasks": […]}`; the tensors keep the
+family's names.
 """
 
 from __future__ import annotations
@@ -48,15 +48,12 @@ _PROBLEM_TYPE = "single_label_classification"
 def read_config(
     content: Mapping[str, Any], tensor_names: Collection[str], *, headless: bool = False
 ) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
-    """Converts the content of a config.json to configurations.
+    """Converts a config.json to the configurations for the encoder and for the tasks with a head in the directory.
 
     Args:
       content: the parsed file.
-      tensor_names: prefixed names (`bert.…`) of the tensors in the directory. They show whether there is a pooler, and
-        which pretraining heads exist.
+      tensor_names: prefixed tensor names (`bert.…`) in the directory; they show pooler and pretraining heads.
       headless: do not check keys about heads.
-    Returns:
-      The configurations of the encoder and of the tasks with a head in the directory.
     Raises:
       UserError: lists all unknown and missing keys and all unsupported values.
     """
@@ -91,7 +88,7 @@ def read_config(
 
 
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """The content of a config.json from which `read_config` restores `config` and `tasks` exactly."""
+    """Returns a config.json's content; `read_config` restores `config` and `tasks` exactly from it."""
     if len({task.kind for task in tasks}) < len(tasks) or any(task.pooling or task.pairs for task in tasks):
         return own_config(config, tasks)
     content = _transformers_config(config, tasks)
@@ -155,7 +152,7 @@ def _encoder_config(
     found_pooler = "tanh" if has_pooler else "none"
     if family == "mobilebert" and not values["classifier_activation"]:
         found_pooler = "first_token"
-    # transformers' PyTorch MobileBERT keeps torch's default for the LayerNorm of the embedding.
+    # transformers' PyTorch MobileBERT keeps torch's default for the embedding's LayerNorm.
     torch_default = family == "mobilebert" and norm == "layer_norm"
     offset = values["pad_token_id"] + 1 if family == "roberta" else 0
     try:
@@ -253,7 +250,7 @@ def _has_dropout(rules: TaskRules) -> bool:
 
 
 def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
-    """Kinds of the heads of the classes under `architectures`; sequence classifiers have the kind `classifier`."""
+    """Head kinds in the classes under `architectures`; sequence classifiers have the kind `classifier`."""
     kinds_by_class: dict[str, tuple[TaskKind, ...]] = {"Model": ()}
     kinds_by_class |= {rules.architecture: (kind,) for kind, rules in TASK_RULES.items() if rules.architecture}
     kinds_by_class |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
@@ -272,7 +269,7 @@ def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, proble
 
 
 def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
-    """Labels in the order of the logits; the default is two unnamed labels, as in transformers."""
+    """Labels by logit; the default is two unnamed labels, as in transformers."""
     count = options.get("num_labels", 2)
     if not 0 < count <= _MOST_LABELS:
         problems.append(f"num_labels must lie between 1 and {_MOST_LABELS}; received {count}")
@@ -286,7 +283,7 @@ def _labels(options: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
 
 
 def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """The content that transformers writes for its nearest model; `write_config` checks whether it matches."""
+    """Content as transformers writes it for its nearest model; `write_config` checks whether it matches."""
     kinds = {task.kind for task in tasks}
     rows = [row for kind, row in TASK_RULES.items() if kind in kinds]
     suffixes = list(dict.fromkeys(row.architecture for row in rows if row.architecture))

@@ -1,10 +1,9 @@
 """Converts tf-models-official's BERT and MobileBERT encoders from and to ours.
 
-The encoders are `official.nlp.modeling.networks.BertEncoder`, `BertEncoderV2` and `MobileBERTEncoder`, which include
-IB-BERT and MobileBERT with unshared query and key. Heads are not converted, since Model Garden's tasks have no common
-layout for them.
+The encoders are `official.nlp.modeling.networks.BertEncoder`, `BertEncoderV2` and `MobileBERTEncoder`, including
+IB-BERT and MobileBERT with unshared query and key. Heads are not converted: Model Garden's tasks have no common layout.
 
-A folder holds the parameters of their `EncoderConfig`, `params.yaml` or .json, and a `tf.train.Checkpoint`.
+A folder has the parameters in their `EncoderConfig`, `params.yaml` or .json, and a `tf.train.Checkpoint`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _OPTIMIZER_SLOT = "/.OPTIMIZER_SLOT/"
 
 # Fixed in all LayerNormalization layers of both encoders.
 _NORM_EPSILON = 1e-12
-# Field of our configuration → parameter of their MobileBERT.
+# Field in our configuration → parameter in their MobileBERT.
 _MOBILEBERT_NAMES = {
     "vocab_size": "word_vocab_size",
     "embedding_size": "word_embed_size",
@@ -54,12 +53,10 @@ _MOBILEBERT_NAMES = {
 
 
 def from_model_garden(encoder: tf_keras.layers.Layer) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
-    """Converts one of their encoders.
+    """Converts one of their encoders to an architecture, and canonical path → float32 array.
 
     Args:
       encoder: a `BertEncoder`, `BertEncoderV2` or `MobileBERTEncoder`.
-    Returns:
-      The architecture, and canonical path → float32 array.
     Raises:
       UserError: the encoder has another class or an unsupported option.
     """
@@ -83,7 +80,7 @@ def to_model_garden(config: EncoderConfig, tensors_by_path: Mapping[str, np.ndar
 
     Args:
       config: the architecture.
-      tensors_by_path: canonical path → array; weights of heads are ignored.
+      tensors_by_path: canonical path → array; head weights are ignored.
     Raises:
       UserError: they have no encoder with this architecture.
     """
@@ -103,9 +100,9 @@ def to_model_garden(config: EncoderConfig, tensors_by_path: Mapping[str, np.ndar
 
 
 def read_model_garden(path: str | os.PathLike[str]) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
-    """Reads a folder with the parameters and a checkpoint of an encoder.
+    """Reads an encoder from a folder with its parameters and a checkpoint.
 
-    The parameters can be those of the encoder, a task or an experiment (`task.model.encoder`). In the checkpoint, the
+    The parameters can be an encoder's, a task's or an experiment's (`task.model.encoder`). In the checkpoint, the
     encoder can be `encoder`, `model` or `model.encoder_network`, as their converters and trainers write it.
 
     Raises:
@@ -170,8 +167,7 @@ def write_model_garden(
       vocab_path: vocabulary to copy, or None.
       overwrite: replace an existing folder.
     Raises:
-      UserError: they have no encoder with this architecture, their builder would use another activation, or `path`
-        exists.
+      UserError: they have no encoder with this architecture or would build another activation, or `path` exists.
     """
     import yaml
 
@@ -257,7 +253,7 @@ def _is_mobilebert(encoder: tf_keras.layers.Layer) -> bool:
 
 
 def _build(encoder: tf_keras.layers.Layer) -> None:
-    """Creates the variables, which layers do not have before the first call."""
+    """Creates the variables; layers have none before the first call."""
     ids = tf.zeros([1, 2], tf.int32)
     encoder({"input_word_ids": ids, "input_mask": ids + 1, "input_type_ids": ids})
 
@@ -304,7 +300,7 @@ def _bert_config(encoder: tf_keras.layers.Layer) -> EncoderConfig:
 
 
 def _activation(function: Callable[[tf.Tensor], tf.Tensor] | str) -> str:
-    """The name of an activation function, found by evaluating it, since theirs go by several names and objects."""
+    """Names an activation function by evaluating it, since theirs have several names and objects."""
     points = tf.constant([-3.0, -1.0, -0.25, 0.5, 2.0])
     answer = tf_keras.activations.get(function)(points)
     candidates = {
@@ -320,7 +316,7 @@ def _activation(function: Callable[[tf.Tensor], tf.Tensor] | str) -> str:
 
 
 def _encoder_params(path: Path) -> dict[str, Any]:
-    """The parameters of the encoder, at any of their places in the file."""
+    """Reads the encoder's parameters, anywhere in the file."""
     import yaml
 
     if not path.is_dir():
@@ -350,7 +346,7 @@ def _encoder_params(path: Path) -> dict[str, Any]:
 
 
 def _check_types(path: Path, parameters: Any) -> None:
-    """Raises `UserError` for parameters of other types than those of the defaults."""
+    """Raises `UserError` for parameters with other types than the defaults."""
     problems = []
     for name, default in type(parameters)().as_dict().items():
         value = getattr(parameters, name)
@@ -362,7 +358,7 @@ def _check_types(path: Path, parameters: Any) -> None:
 
 
 def _checkpoint_root(keys: set[str], encoder: tf_keras.layers.Layer) -> tuple[str, tf.train.Checkpoint]:
-    """The prefix of the encoder in a checkpoint, and a matching object to restore it with."""
+    """The encoder's prefix in a checkpoint, and a matching object to restore it with."""
     if any(key.startswith("model/encoder_network/") for key in keys):
         return "model/encoder_network/", tf.train.Checkpoint(model=tf.train.Checkpoint(encoder_network=encoder))
     if any(key.startswith("model/") for key in keys):

@@ -1,4 +1,4 @@
-"""The weights of tf-models-official's encoders by canonical path.
+"""Weights in tf-models-official's encoders by canonical path.
 
 Most weights have no public name, so this module, and no other, reads private attributes.
 """
@@ -16,7 +16,7 @@ _Variables = Iterator[tuple[str, tf.Variable]]
 
 
 def mobilebert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) -> _Variables:
-    """Yields canonical path and variable of all weights of a built `MobileBERTEncoder`."""
+    """Yields canonical path and variable for all weights in a built `MobileBERTEncoder`."""
     embedding = encoder.embedding_layer
     yield "encoder.embeddings.word.table", embedding.word_embedding.embeddings
     yield "encoder.embeddings.position.table", embedding.pos_embedding._position_embeddings
@@ -43,7 +43,7 @@ def mobilebert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) 
 
 
 def bert_variables(encoder: tf_keras.layers.Layer, config: EncoderConfig) -> _Variables:
-    """Yields canonical path and variable of all weights of a built `BertEncoder` or `BertEncoderV2`."""
+    """Yields canonical path and variable for all weights in a built `BertEncoder` or `BertEncoderV2`."""
     yield "encoder.embeddings.word.table", encoder.get_embedding_table()
     yield "encoder.embeddings.position.table", encoder._position_embedding_layer._position_embeddings
     yield "encoder.embeddings.token_type.table", encoder._type_embedding_layer.embeddings

@@ -1,4 +1,4 @@
-"""Folders of a model directory: those that modules.json of sentence-transformers names, or the directory alone."""
+"""A model directory's folders, as in modules.json from sentence-transformers, or the directory alone."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from pocketbert.notation import command
 
 MODULES_NAME = "modules.json"
 PACKAGE = "sentence_transformers"
-# Classes of modules in their only order; the last two may be missing.
+# Module classes in their only order; the last two may be missing.
 MODULES = ("Transformer", "Pooling", "Dense", "Normalize")
-# Classes of version 0.2, which later versions load as Transformer.
+# Classes in version 0.2; later versions load them as Transformer.
 _OLD_TRANSFORMERS = ("BERT", "RoBERTa", "DistilBERT", "XLMRoBERTa")
 _KEYS: dict[str, tuple[type, object]] = {"type": (str, ""), "path": (str, "")}
-# Arguments of a call are for models of other packages.
+# Call arguments are for other packages' models.
 _FIXED: dict[str, object] = {"kwargs": []}
 _KNOWN = ("idx", "name")
-# Endings of the files that a model is made from, apart from its weights.
+# File endings in a model, apart from its weights.
 _SETTINGS = (".json", ".txt", ".model")
 
 
 def load_headless() -> str:
-    """What helps against a head that we lack."""
+    """Remedy for an unsupported head."""
     python = "pb.from_pretrained(…, headless=True)"
     return f"load it headless ({command('convert', python=python, from_='hf', headless=True)})"
 
 
 @dataclass(frozen=True)
 class Module:
-    """An entry of modules.json.
+    """An entry in modules.json.
 
     Attributes:
       kind: a name in `MODULES`.
@@ -48,7 +48,7 @@ class Module:
 
 
 def read_layout(path: Path, problems: list[str]) -> list[Module]:
-    """The modules of a directory in their order; none for a directory without modules.json, or with a problem."""
+    """Returns a directory's modules in order; none for a directory without modules.json, or with a problem."""
     if not (path / MODULES_NAME).is_file():
         return []
     try:
@@ -96,7 +96,7 @@ def transformer_folder(directory: str | os.PathLike[str]) -> Path:
 
 
 def stored_weights(directory: str | os.PathLike[str]) -> dict[str, Path]:
-    """The weight files that a model is read from, by path in the directory, with those of a dense layer."""
+    """A model's weight files by path in the directory, including a dense layer's."""
     path = Path(directory)
     folders = [transformer_folder(path)]
     folders += [module.folder for module in read_layout(path, []) if module.kind == "Dense"]
@@ -104,7 +104,7 @@ def stored_weights(directory: str | os.PathLike[str]) -> dict[str, Path]:
 
 
 def model_files(directory: str | os.PathLike[str]) -> dict[str, Path]:
-    """All files that decide what a model computes, by path in the directory."""
+    """All files with an effect on the model's outputs, by path in the directory."""
     path = Path(directory)
     folders = {path, transformer_folder(path), *(module.folder for module in read_layout(path, []))}
     settings = (file for folder in folders if folder.is_dir() for file in folder.iterdir())
@@ -117,7 +117,7 @@ def _by_name(path: Path, files: Iterable[Path]) -> dict[str, Path]:
 
 
 def _kind(class_name: Any) -> str | None:
-    """The module of a class such as sentence_transformers.models.Pooling; None for other classes."""
+    """The module for a class such as sentence_transformers.models.Pooling; None for other classes."""
     package, _, name = str(class_name).partition(".")
     name = name.rpartition(".")[2]
     if package == PACKAGE and name in _OLD_TRANSFORMERS:
