@@ -1,8 +1,8 @@
-"""Names and shapes of the tensors in a model directory, computed from the configuration.
+"""Computes tensor names and shapes in a model directory from the configuration.
 
-The names are those of transformers' PyTorch classes such as `BertForSequenceClassification`. They store a linear map as
-[out, in], while the canonical weight is [in, out]. Weights without a name in transformers take that of the nearest
-relative: an embedding projection is MobileBERT's `embedding_transformation` in all families.
+The names are those in transformers' PyTorch classes such as `BertForSequenceClassification`. They store a linear map as
+[out, in], while the canonical weight is [in, out]. Weights without a name in transformers take their nearest
+relative's: an embedding projection is MobileBERT's `embedding_transformation` in all families.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, head_names
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor of a model directory.
+    """A tensor in a model directory.
 
     Attributes:
       name: name in the file.
@@ -33,16 +33,15 @@ class TensorSpec:
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:
-        """Shape of the weight in the model."""
+        """The weight's shape in the model."""
         return self.shape[::-1] if self.transpose else self.shape
 
 
 def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dict[str, TensorSpec]:
-    """Maps canonical paths to tensors for all weights of the encoder and its heads.
+    """Maps canonical paths to tensors for all weights in the encoder and its heads, in forward pass order.
 
-    Returns:
-      A dictionary in the order of the forward pass. Tied weights have one entry. If several heads have one kind, for
-      which transformers has no class, their names have the prefix `heads.NAME.`.
+    Tied weights have one entry. If several heads have one kind, transformers has no class for them, and their names
+    have the prefix `heads.NAME.`.
     """
     kinds = {task.kind for task in tasks}
     sentence_kinds = [kind for kind, rules in TASK_RULES.items() if kind in kinds and rules.head == "sentence"]
@@ -66,22 +65,22 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
 
 
 def parameter_count(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> int:
-    """Number of weights of the encoder and its heads, including a pooler."""
+    """Counts the weights in the encoder and its heads, including a pooler."""
     return sum(math.prod(spec.shape) for spec in tensor_specs(config, tasks).values())
 
 
 def has_head(config: EncoderConfig, task: TaskConfig, tensor_names: Collection[str]) -> bool:
-    """Whether the first tensor of a head is in a model directory."""
+    """Whether a head's first tensor is in a model directory."""
     first = next(spec for path, spec in tensor_specs(config, [task]).items() if path.startswith("heads."))
     return first.name in tensor_names
 
 
 def modern_name(name: str) -> str:
-    """The current name of a tensor written by an old version of transformers (`LayerNorm.gamma`)."""
+    """Returns the current name for a tensor from an old transformers version (`LayerNorm.gamma`)."""
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", name)
 
 
-# BERT's name → DistilBERT's, of parts of a name.
+# BERT's name → DistilBERT's, for parts of a name.
 _DISTILBERT_NAMES = {
     ".encoder.layer.": ".transformer.layer.",
     ".attention.self.query.": ".attention.q_lin.",
@@ -151,7 +150,7 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
 
         stacked, inner_size = config.feedforward_networks(index)
         for number in range(stacked):
-            # transformers keeps the last of the stacked networks outside its list, like BERT's only one.
+            # transformers keeps the last stacked network outside its list, like BERT's only one.
             last = number == stacked - 1
             inner_path, inner = f"{path}.feed_forwards.{number}", stored if last else f"{stored}.ffn.{number}"
             yield from _linear(f"{inner_path}.intermediate", f"{inner}.intermediate.dense", block, inner_size)
@@ -170,7 +169,7 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
 
 
 def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
-    """The tensors of a head with the layout in its row of `TASK_RULES`."""
+    """A head's tensors, in the layout from its row in `TASK_RULES`."""
     path, rules = f"heads.{task.kind}", task.rules
     if rules.head == "linear":
         yield from _linear(f"{path}.output", rules.tensor, config.hidden_size, _num_outputs(task))
@@ -180,7 +179,7 @@ def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Sp
         yield from _masked_lm_head(config, path)
     elif rules.head == "parts":
         for part in task.tasks or ():
-            # No class of transformers has these heads, so the weights have their own paths, also where it has one.
+            # No class in transformers has these heads, so all weights have their own paths, even those of a known part.
             for part_path, spec in _head(config, part, has_own_name=False):
                 stored = part_path.replace(f"heads.{part.kind}.", f"{path}.parts.{part.name}.", 1)
                 yield stored, TensorSpec(stored, spec.canonical_shape)
@@ -196,13 +195,13 @@ def _num_outputs(task: TaskConfig) -> int:
 def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
     path, family, hidden = f"heads.{task.kind}", tensor_family(config.model_type), config.hidden_size
     stored = task.rules.tensor if has_own_name else "classifier"
-    # No class of transformers has these heads, so none may find their weights.
+    # No class in transformers has these heads, so none may find their weights.
     width, of_pairs = (4 * hidden, "pair_") if task.pairs == "separate" else (hidden, "")
     if task.pooling == "mean":
         yield from _linear(f"{path}.output", f"{of_pairs}mean_{stored}", width, _num_outputs(task))
         return
     if config.pooler == "none":
-        # A tanh layer of the head on the first token, like the pooler in BERT's classifier.
+        # The head's tanh layer on the first token, like the pooler in BERT's classifier.
         dense = f"{stored}.dense" if has_own_name else _SENTENCE_DENSE[family]
         yield from _linear(f"{path}.dense", dense, hidden, hidden)
     if family == "roberta":

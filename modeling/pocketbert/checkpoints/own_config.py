@@ -13,12 +13,12 @@ from pocketbert.json_reading import has_type
 
 OWN_PREFIX = "pocketbert_"
 OWN_KEY = "pocketbert"
-# Of heads that no class of transformers has.
+# For heads without a class in transformers.
 _CLASS_PREFIX = "PocketBert"
 
 
 def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
-    """The content of a config.json with our own `model_type`."""
+    """Returns a config.json's content with our own `model_type`."""
     encoder = dataclasses.asdict(config)
     names = [
         f"{_CLASS_PREFIX}{'Pair' if task.pairs else ''}{'Mean' if task.pooling else ''}{task.rules.architecture}"
@@ -34,17 +34,13 @@ def own_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, 
 
 
 def task_values(task: TaskConfig) -> dict[str, Any]:
-    """A task as a JSON object."""
+    """Converts a task to a JSON object."""
     values = dataclasses.asdict(task) | {"labels": list(task.labels)}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfig, ...]]:
-    """The inverse of `own_config`.
-
-    Raises:
-      UserError: lists all unknown and missing keys and all invalid values.
-    """
+    """Reverses `own_config`; raises `UserError` with all unknown and missing keys and all invalid values."""
     unknown = set(content) - {"architectures", "model_type", OWN_KEY, "torch_dtype", "dtype", "transformers_version"}
     problems = [f"key {key!r} is unknown and may change the outputs of the model" for key in sorted(unknown)]
     block = own_block(content, {"encoder", "tasks"}, problems)
@@ -63,7 +59,7 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
 
 
 def own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]) -> Mapping[str, Any]:
-    """The value of our key, if it is an object with keys from `allowed`."""
+    """Our key's value, if it is an object with keys from `allowed`."""
     block = content.get(OWN_KEY, {})
     if not isinstance(block, dict) or not set(block) <= allowed:
         problems.append(f"{OWN_KEY} must be an object with {', '.join(sorted(allowed))}; received {block!r}")
@@ -72,7 +68,7 @@ def own_block(content: Mapping[str, Any], allowed: set[str], problems: list[str]
 
 
 def own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
-    """Restores the tasks written by `task_values`."""
+    """Restores the tasks from `task_values`."""
     if not isinstance(items, list):
         problems.append(f"{OWN_KEY}.tasks must be a list; received {items!r}")
         return ()
@@ -85,7 +81,7 @@ def own_tasks(items: object, problems: list[str]) -> tuple[TaskConfig, ...]:
 
 
 def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
-    """Makes a configuration, or adds its problems. Only fields that default to None may be missing."""
+    """Makes a configuration, or adds its problems. Only fields with the default None may be missing."""
     if not isinstance(values, dict):
         problems.append(f"{cls.__name__} must be an object; received {values!r}")
         return None

@@ -1,7 +1,4 @@
-"""Reads RoBERTa's and XLM-R's tokenizer.json.
-
-Components that our tokenizers lack are errors.
-"""
+"""Reads RoBERTa's and XLM-R's tokenizer.json. Components that our tokenizers lack are errors."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ _METASPACE = {
     "str_rep": ("▁", None),
 }
 _ROBERTA_PROCESSING = ("type", "sep", "cls", "trim_offsets", "add_prefix_space")
-# What transformers writes for sentencepiece's removal of repeated and trailing spaces.
+# sentencepiece's removal of repeated and trailing spaces, as transformers writes it.
 _SPACES = (
     {"type": ("Strip",), "strip_left": (False,), "strip_right": (True,)},
     {"type": ("Replace",), "pattern": ({"Regex": " {2,}"},), "content": (" ", "▁")},
@@ -58,13 +55,13 @@ _TEMPLATES = {"single": [BOS, "A", EOS], "pair": [BOS, "A", EOS, EOS, "B", EOS]}
 
 @dataclass(frozen=True)
 class TokenizerJson:
-    """The content of a tokenizer.json.
+    """A tokenizer.json's content.
 
     Attributes:
-      tokens: all tokens but added ones, in the order of their ids.
-      merges: merges of byte-level BPE, else empty.
-      scores: subwords with float32 scores of unigram, without special tokens, else empty.
-      charsmap: compiled map of unigram's normalizer; empty for none.
+      tokens: all tokens but added ones, by id.
+      merges: merges for byte-level BPE, else empty.
+      scores: subwords with float32 scores for unigram, without special tokens, else empty.
+      charsmap: compiled map in unigram's normalizer; empty for none.
       keeps_space: see `Vocabulary`.
       add_prefix_space: see `Vocabulary`.
     """
@@ -78,7 +75,7 @@ class TokenizerJson:
 
 
 def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
-    """The content of a tokenizer_config.json with which transformers makes the same tokenizer."""
+    """Returns a tokenizer_config.json's content; transformers makes the same tokenizer with it."""
     if vocabulary.kind == "byte_bpe":
         prefix = vocabulary.add_prefix_space
         options = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
@@ -88,7 +85,7 @@ def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
 
 
 def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, problems: list[str]) -> TokenizerJson:
-    """Reads the parsed content of a tokenizer.json."""
+    """Reads a tokenizer.json's parsed content."""
     problems += common_problems(parts, PAD)
     return _byte_bpe(parts, problems) if kind == "byte_bpe" else _unigram(parts, problems)
 
@@ -158,9 +155,9 @@ def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
 
 
 def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """The content of a tokenizer.json for a unigram model with added tokens, from which transformers makes its class.
+    """Returns a tokenizer.json for a unigram model with added tokens.
 
-    Its own conversion of a sentencepiece model would treat spaces before added tokens in another way.
+    transformers' own conversion from a sentencepiece model would treat spaces before added tokens in another way.
     """
     model = read_model(vocabulary.path)
     tokens = fairseq_tokens(model)
@@ -206,7 +203,7 @@ def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _charsmap(normalizer: Any, problems: list[str]) -> bytes:
-    """The compiled map in a normalizer: Precompiled, alone or before what stands for the removal of spaces."""
+    """A normalizer's compiled map: Precompiled, alone or before removal of spaces."""
     parts = _sequence(normalizer, "normalizers")
     charsmap = b""
     for index, part in enumerate(parts):

@@ -1,7 +1,4 @@
-"""Keys of the files of sentence-transformers 0.2 to 6, as their classes write them.
-
-A key that is in no table is an error: it may change the outputs. `null` is the same as no key.
-"""
+"""Keys in sentence-transformers files, 0.2 to 6. Others are errors: they may change outputs. `null` means no key."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _VECTOR, _TOKENS = "sentence_embedding", "token_embeddings"
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of a file.
+    """A file's keys.
 
     Attributes:
       read: key → type and default.
@@ -43,13 +40,13 @@ MODEL = Keys(
         "activation_fn": (str, ""),
         OWN_KEY: (str, ""),
     },
-    # The first numbers of a vector only.
+    # Keeps only a vector's first numbers.
     fixed={"truncate_dim": None},
     harmless=("__version__", "requirements", "keep_in_fp32_modules"),
 )
-# Arguments of transformers' classes, under the names of all versions.
+# Arguments for transformers' classes, under all versions' names.
 _ARGUMENTS = ("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs")
-# sentence_bert_config.json of an embedding and of a cross-encoder.
+# sentence_bert_config.json for an embedding and for a cross-encoder.
 _SENTENCE = Keys(
     read={"max_seq_length": (int, None), "do_lower_case": (bool, False), "modality_config": (dict, {})},
     fixed={
@@ -97,7 +94,7 @@ NORMALIZE = Keys(fixed={"module_input_name": _VECTOR, "module_output_name": _VEC
 
 
 def read_file(path: Path, keys: Keys, problems: list[str], *, required: bool = False) -> dict[str, Any]:
-    """Reads the values of a file; every key of `keys.read` has one, its default after a problem."""
+    """Reads a file's values; every key in `keys.read` has one, its default after a problem."""
     value_problems: list[str] = []
     defaults = {key: default for key, (_, default) in keys.read.items()}
     content = read_json_object(path, problems, required=required)
@@ -106,7 +103,7 @@ def read_file(path: Path, keys: Keys, problems: list[str], *, required: bool = F
     present = {key: value for key, value in content.items() if value is not None}
     for key, value in present.items():
         if isinstance(value, dict):
-            # The permission to run code of the model, which sentence-transformers ignores, too.
+            # The permission to run the model's code; sentence-transformers ignores it here, too.
             present[key] = {name: item for name, item in value.items() if name != "trust_remote_code"}
     read = {key: value for key, value in keys.read.items() if key in present or value[1] is REQUIRED}
     accepted = {*keys.read, *keys.harmless}
@@ -117,6 +114,6 @@ def read_file(path: Path, keys: Keys, problems: list[str], *, required: bool = F
 
 
 def activation_name(class_name: object) -> str:
-    """The class of an activation of torch, such as Tanh for torch.nn.modules.activation.Tanh; empty for others."""
+    """Returns torch's activation class, such as Tanh for torch.nn.modules.activation.Tanh; empty for others."""
     name = str(class_name)
     return name.rpartition(".")[2] if has_type(class_name, str) and name.startswith(_TORCH) else ""

@@ -1,7 +1,7 @@
-"""Model directories of sentence-transformers: `modules.json` with a transformer, pooling, a dense layer, normalization.
+"""sentence-transformers directories: `modules.json` with a transformer, pooling, a dense layer, normalization.
 
-The layouts are those of sentence-transformers 0.2 to 6 (https://www.sbert.net, Reimers & Gurevych 2019). Everything
-that changes an embedding and that our models lack is an error.
+The layouts are from sentence-transformers 0.2 to 6 (https://www.sbert.net, Reimers & Gurevych 2019). Everything that
+changes an embedding is an error if our models lack it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pocketbert.progress import log_info
 from pocketbert.tokenizers.vocabulary import Vocabulary
 
 _SENTENCE_NAME = "sentence_bert_config.json"
-# Names of the same file in version 0.2.
+# The same file's names in version 0.2.
 _SENTENCE_NAMES = (
     _SENTENCE_NAME,
     *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "xlm-roberta")),
@@ -47,14 +47,14 @@ _RESIDUAL = "heads.embedding.residual.kernel"
 
 @dataclass(frozen=True)
 class Modules:
-    """Content of a `modules.json` and of the folders that it names.
+    """Content of a `modules.json` and the folders in it.
 
     Attributes:
-      task: the embedding; None for a cross-encoder, whose head is in the transformer.
+      task: the embedding; None for a cross-encoder, with its head in the transformer.
       lowercase: whether texts are lower-cased before the tokenizer.
       activation: class of a cross-encoder's activation; empty for the default.
-      width: width of the feature map that is pooled; 0 if it is not recorded.
-      dense: folder of the dense layer, or None.
+      width: width of the pooled feature map; 0 if it is not recorded.
+      dense: the dense layer's folder, or None.
     """
 
     task: TaskConfig | None
@@ -64,7 +64,7 @@ class Modules:
     dense: Path | None = None
 
     def task_for(self, config: EncoderConfig) -> TaskConfig:
-        """The embedding on an encoder, whose positions also limit the length."""
+        """Returns the embedding on an encoder; the encoder's positions also limit the length."""
         assert self.task is not None and self.task.embedding is not None
         length = self.task.embedding.max_length
         if length is None or length < config.max_position_embeddings:
@@ -72,7 +72,7 @@ class Modules:
         return dataclasses.replace(self.task, embedding=dataclasses.replace(self.task.embedding, max_length=None))
 
     def problems(self, hidden_size: int, vocabulary: Vocabulary | None) -> list[str]:
-        """Reports a pooling of another width than the encoder's, and lower-casing that the tokenizer lacks."""
+        """Reports pooling with another width than the encoder's, and lower-casing that the tokenizer lacks."""
         problems = []
         if self.width not in (0, hidden_size):
             problems.append(
@@ -88,7 +88,7 @@ class Modules:
         return problems
 
     def read_dense(self, hidden_size: int, problems: list[str]) -> dict[str, np.ndarray]:
-        """Weights of the dense layer by path in our model; empty without a dense layer or with problems."""
+        """Reads the dense layer's weights by path in our model; empty without a dense layer or with problems."""
         if self.dense is None:
             return {}
         assert self.task is not None and self.task.embedding is not None
@@ -111,11 +111,7 @@ class Modules:
 
 
 def read_modules(path: Path) -> Modules | None:
-    """Reads `modules.json` and the configurations of its modules; None for a folder without one.
-
-    Raises:
-      UserError: lists every unknown module, pooling and option.
-    """
+    """Reads `modules.json` and its modules, or None; raises `UserError` with all unknown modules and options."""
     if not (path / MODULES_NAME).is_file():
         return None
     problems: list[str] = []
@@ -185,7 +181,7 @@ def _embedding(layout: Mapping[str, Path], model: Mapping[str, Any], problems: l
 
 
 def _sentence(folder: Path, accepted: keys.Keys, output: str, problems: list[str]) -> dict[str, Any]:
-    """The options of the transformer."""
+    """The transformer's options."""
     name = next((name for name in _SENTENCE_NAMES if (folder / name).is_file()), _SENTENCE_NAME)
     sentence = keys.read_file(folder / name, accepted, problems)
     required = {"method": "forward", "method_output_name": output}
@@ -196,7 +192,7 @@ def _sentence(folder: Path, accepted: keys.Keys, output: str, problems: list[str
 
 
 def _max_length(folder: Path, module_length: int | None, problems: list[str]) -> int | None:
-    """The smaller of the maximum sequence lengths of module and tokenizer; None for none."""
+    """The smaller maximum sequence length from module and tokenizer; None for none."""
     content = read_json_object(folder / TOKENIZER_CONFIG_NAME, problems, required=False) or {}
     # transformers 2 called it max_len. An unlimited tokenizer has a huge number.
     tokenizer = content.get("model_max_length", content.get("max_len"))
@@ -208,18 +204,18 @@ def _max_length(folder: Path, module_length: int | None, problems: list[str]) ->
 
 
 def is_sentence_transformer(tasks: Sequence[TaskConfig]) -> bool:
-    """Whether a model with these tasks is stored in the layout of sentence-transformers: its only head embeds."""
+    """Whether a model with these tasks has sentence-transformers' layout: its only head embeds."""
     return len(tasks) == 1 and tasks[0].rules.has_embedding
 
 
 def write_modules(folder: Path, task: TaskConfig, hidden_size: int, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes `modules.json` and the files of the modules, except those of the transformer.
+    """Writes `modules.json` and the modules' files, except the transformer's.
 
     Args:
       folder: a model directory.
       task: the embedding.
-      hidden_size: width of the encoder.
-      tensors: weights of the model by path; only those of the dense layer are written.
+      hidden_size: the encoder's width.
+      tensors: model weights by path; only the dense layer's are written.
     """
     config = task.embedding
     assert config is not None
@@ -301,6 +297,6 @@ def _prompts(content: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
             f"default_prompt_name must be one of {', '.join(prompts) or 'no prompts'}; received {default!r}"
         )
         default = None
-    # Empty prompts, as in files of sentence-transformers 5, change nothing.
+    # Empty prompts, as in files from sentence-transformers 5, change nothing.
     nonempty = tuple((name, text) for name, text in prompts.items() if text)
     return {"prompts": nonempty, "default_prompt": default if default in dict(nonempty) else None}

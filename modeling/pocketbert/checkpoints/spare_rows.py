@@ -1,4 +1,4 @@
-"""Rows of the word embeddings without a token, which padding to a round size leaves behind."""
+"""Word embedding rows without a token, left from padding to a round size."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ MOST_SPARE_ROWS = 1024
 def without_spare_rows(
     config: EncoderConfig, tasks: Sequence[TaskConfig], tensors: Mapping[str, np.ndarray], vocabulary: Vocabulary
 ) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
-    """A model without the rows after the last token. No text has their ids, so outputs stay the same.
-
-    `tensors` are weights by path; empty if they could not be read.
-    """
+    """Removes rows after the last token from weights by path, if any. No text has these ids: outputs do not change."""
     try:
         count = len(vocabulary.tokens())
     except UserError:
@@ -42,7 +39,7 @@ def without_spare_rows(
 
 
 def per_token_weights(tasks: Sequence[TaskConfig]) -> set[str]:
-    """Paths of the weights with one row per token: the table, and the masked-LM head's (MobileBERT's has two)."""
+    """Paths of weights with one row per token: the table, and the masked-LM head's (MobileBERT's has two)."""
     paths = {"encoder.embeddings.word.table"}
     for name, task in zip(head_names(tasks), tasks, strict=True):
         if task.rules.head == "masked_lm":

@@ -1,7 +1,7 @@
-"""Weight files of model directories: safetensors (single file or shards) and Keras' tf_model.h5.
+"""Reads weight files in model directories: safetensors (single file or shards) and Keras' tf_model.h5.
 
-Files of transformers' TensorFlow classes look like those of its PyTorch classes: variables get PyTorch's names, and
-kernels, [in, out], are read as [out, in].
+Files from transformers' TensorFlow classes look like PyTorch's: variables get PyTorch's names, and kernels, [in, out],
+are read as [out, in].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 KERAS_NAME = "tf_model.h5"
 
-# First parts of variable names without the name of the model.
+# First parts in variable names without the model's name.
 _ROOTS = frozenset(
     "bert roberta mobilebert distilbert cls lm_head classifier qa_outputs pre_classifier vocab_transform "
     "vocab_layer_norm vocab_projector".split()
@@ -35,11 +35,11 @@ _KERAS_TYPES = {"float16": "F16", "float32": "F32", "float64": "F64"}
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in an open file, whose values are read on demand.
+    """A tensor in an open file, with its values read on demand.
 
     Attributes:
       shape: shape in PyTorch's layout.
-      dtype: name of the type in safetensors.
+      dtype: type name in safetensors.
       load: reads the stored values.
       transposed: whether the file holds the transpose.
     """
@@ -76,7 +76,7 @@ def open_weights(
 
 
 def weight_files(path: Path, problems: list[str], library: str = "transformers") -> list[Path]:
-    """The weight files that `open_weights` opens: one file, or all shards."""
+    """The weight files for `open_weights`: one file, or all shards."""
     if (path / WEIGHTS_NAME).exists():
         return [path / WEIGHTS_NAME]
     if not (path / INDEX_NAME).exists():
@@ -124,7 +124,7 @@ def _open_keras(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, 
             return
         if item.external or item.is_virtual:
             foreign.append(name)
-        # The first part is the group of the layer; the name of the variable follows.
+        # The first part is the layer's group; the variable's name follows.
         variable = name.partition("/")[2]
         stored[variable] = StoredTensor(
             tuple(item.shape or ()), _KERAS_TYPES.get(str(item.dtype), str(item.dtype)), item.__array__

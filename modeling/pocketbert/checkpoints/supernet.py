@@ -1,6 +1,6 @@
-"""Weights of a student as slices of a supernet (EfficientBERT, sections 3.2 and 4.2). Nothing here uses TensorFlow.
+"""A student's weights as slices of a supernet (EfficientBERT, sections 3.2 and 4.2). Nothing here uses TensorFlow.
 
-A supernet is an ordinary encoder whose layers have four stacked feed-forward networks of the full inner width.
+A supernet is an ordinary encoder: its layers have four stacked feed-forward networks with the full inner width.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pocketbert.feedforward import STACKS, FeedForwardConfig, FeedForwardExpress
 
 _GELU = "linear1_1(gelu(linear1_1(x)))"
 _LAYERS = "encoder.layers."
-# These fields may differ: they are sliced, checked by layer, or do not affect the shapes of weights.
+# These fields may differ: they are sliced, checked by layer, or do not affect weight shapes.
 _FREE_FIELDS = (
     "num_layers", "hidden_size", "head_size", "intermediate_size", "num_feedforward_networks", "feedforward",
     "activation", "hidden_dropout", "attention_dropout", "initializer_range",
@@ -26,13 +26,12 @@ _FREE_FIELDS = (
 
 
 def supernet_config(base: EncoderConfig, *, keep_operations: bool = False) -> EncoderConfig:
-    """Architecture of the supernet for a base architecture: four stacks at ratio 1 in each layer.
+    """Returns the supernet for a base architecture: four stacks at ratio 1 in each layer.
 
     Args:
       base: for example `preset("efficientbert_base").config`; its sizes stay.
-      keep_operations: keep the operations of the base's expressions, as in search stage 3. Otherwise every network is
+      keep_operations: keep the operations in the base's expressions, as in search stage 3. Otherwise every network is
         linear, gelu, linear, as in stages 1 and 2.
-
     Raises:
       UserError: the base cannot have stacked feed-forward networks; lists all problems.
     """
@@ -77,14 +76,14 @@ def inherited_arrays(
     candidate: EncoderConfig,
     tasks: Sequence[TaskConfig] = (),
 ) -> dict[str, np.ndarray]:
-    """The weights that a candidate inherits from a supernet: path → array.
+    """Slices a candidate's weights from a supernet: path → array.
 
-    - A layer with S stacks at ratio R takes the first S networks, and in these the first d·R columns of the inner
-      dimension: columns and bias of the first linear map, rows of the second. The paper says that candidates are
-      slices of the supernet; the first columns and rows are the authors' code (`models/auto_bert.py`).
-    - A narrower candidate takes the leading features of every axis that is as wide as the feature map or all heads.
-      The number of heads stays, so a head of the candidate mixes features of the supernet's heads. The paper only says
-      that the hidden size shrinks (section 4.2); this is the code (`load_supernet_state_dict_6_540_to_6_360`).
+    - A layer with S stacks at ratio R takes the first S networks, and their first d·R inner columns: columns and bias
+      of the first linear map, rows of the second. The paper says that candidates are slices of the supernet; the first
+      columns and rows are the authors' code (`models/auto_bert.py`).
+    - A narrower candidate takes the leading features on every axis as wide as the feature map or all heads. The number
+      of heads stays, so a candidate's head mixes features from the supernet's heads. The paper only says that the
+      hidden size shrinks (section 4.2); this is the code (`load_supernet_state_dict_6_540_to_6_360`).
     - A candidate with k times as many layers takes each layer k times in a row: 1, 1, 2, 2, … The paper says "affinely
       repeating each layer"; this order is the code's (`load_supernet_state_dict_6_540_to_12_360`).
 
@@ -92,8 +91,7 @@ def inherited_arrays(
       supernet: architecture with the weights.
       arrays: its weights, by path as in `Model.weights_by_path`. Heads may be missing.
       candidate: architecture that inherits them.
-      tasks: tasks of the candidate's heads; heads in `arrays` under the candidate's paths are inherited too.
-
+      tasks: tasks for the candidate's heads; heads in `arrays` under the candidate's paths are inherited too.
     Raises:
       UserError: the candidate is not a part of the supernet; lists all problems.
     """

@@ -1,4 +1,4 @@
-"""Reads TensorFlow 1 checkpoints of google-research's BERT and MobileBERT.
+"""Reads TensorFlow 1 checkpoints from google-research's BERT and MobileBERT.
 
 Source: `modeling.py` in google-research/bert and google-research/google-research/mobilebert. Their `gelu` is the tanh
 approximation and becomes `gelu_tanh`. One departure: MobileBERT's code gives padded keys a score of -6 instead of
@@ -70,14 +70,13 @@ _HEAD_NAMES = {
 
 
 def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] | None = None) -> ModelDirectory:
-    """Reads a checkpoint of google-research's BERT or MobileBERT.
+    """Reads a checkpoint from google-research's BERT or MobileBERT.
 
-    Ignores optimizer slots and the variables of a distillation teacher. Recognizes heads by the names of their
-    variables. Checkpoints contain no labels, so these are LABEL_0, LABEL_1…
+    Ignores optimizer slots and a distillation teacher's variables. Recognizes heads by variable names. Checkpoints have
+    no labels, so these are LABEL_0, LABEL_1…
 
     Args:
-      path: the folder with `bert_config.json`, `vocab.txt` and one checkpoint, or the prefix of the checkpoint
-        (`…/bert_model.ckpt`).
+      path: the folder with `bert_config.json`, `vocab.txt` and one checkpoint, or its prefix (`…/bert_model.ckpt`).
       config_path: the configuration, if it is in another folder.
     Raises:
       UserError: lists all missing, unknown and misshapen parts.
@@ -123,7 +122,7 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
 
 
 def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
-    """The name of the variable for a weight in their checkpoints."""
+    """Returns the variable name for a weight in their checkpoints."""
     if path in _HEAD_NAMES:
         return _HEAD_NAMES[path]
     name = re.sub(rf"^{config.model_type}\.", "bert.", spec.name)
@@ -137,7 +136,7 @@ def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
 
 
 def _is_transposed(name: str) -> bool:
-    """Whether a variable is [out, in], like the last linear maps of heads. All others are [in, out]."""
+    """Whether a variable is [out, in], like the heads' last linear maps. All others are [in, out]."""
     return name.endswith("/output_weights") or name == "output_weights"
 
 
@@ -195,7 +194,7 @@ def _encoder_config(content: dict[str, Any], problems: list[str]) -> EncoderConf
             num_feedforward_networks=values["num_feedforward_networks"],
             activation=activation,  # type: ignore[arg-type]
             norm=norm,  # type: ignore[arg-type]
-            # The default of tf.contrib.layers.layer_norm.
+            # The default in tf.contrib.layers.layer_norm.
             layer_norm_eps=1e-12,
             embedding_layer_norm_eps=1e-12,
             embedding_size=values["embedding_size"],

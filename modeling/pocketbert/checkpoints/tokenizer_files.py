@@ -1,7 +1,4 @@
-"""Reads BERT's tokenizer_config.json and tokenizer.json as a vocabulary and options of our tokenizer.
-
-Options that our tokenizer lacks are errors.
-"""
+"""Reads BERT's tokenizer_config.json and tokenizer.json. Options that our tokenizer lacks are errors."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TO
 _MODEL = {"type": "WordPiece", "unk_token": UNK, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 _NORMALIZER = {"type": "BertNormalizer", "clean_text": True}
 _NORMALIZER_OPTIONS = ("lowercase", "strip_accents", "handle_chinese_chars")
-# Items and their segments.
 _TEMPLATES = {"single": [CLS, "A", SEP], "pair": [CLS, "A", SEP, "B", SEP]}
 _SEGMENTS = {"single": [0, 0, 0], "pair": [0, 0, 0, 1, 1]}
 _OPTIONS = {
@@ -37,7 +33,7 @@ _PADDING = {"strategy", "direction", "pad_to_multiple_of", "pad_id", "pad_type_i
 
 
 def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> dict[str, bool]:
-    """The options of WordPiece in the content of a tokenizer_config.json; missing ones are left out.
+    """Returns the WordPiece options in a tokenizer_config.json; leaves out missing ones.
 
     Args:
       content: the parsed file; empty if there is none.
@@ -53,7 +49,7 @@ def read_tokenizer_config(content: Mapping[str, Any], problems: list[str]) -> di
 
 
 def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str, Any]:
-    """The content of a tokenizer_config.json from which `read_tokenizer_config` restores `config`."""
+    """Returns a tokenizer_config.json's content; `read_tokenizer_config` restores `config` from it."""
     return {
         "do_lower_case": config.lowercase,
         "model_max_length": max_length,
@@ -64,7 +60,7 @@ def write_tokenizer_config(config: TokenizerConfig, max_length: int) -> dict[str
 
 
 def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
-    """Problems of what every tokenizer.json has: unknown parts, and padding at the left."""
+    """Lists problems common to every tokenizer.json: unknown parts, and padding at the left."""
     problems = unknown_keys(parts, _PARTS, "it")
     for name, accepted in (("truncation", _TRUNCATION), ("padding", _PADDING)):
         part = parts.get(name)
@@ -74,7 +70,7 @@ def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
             problems.append(f"{name} must be an object or null; received {part!r:.60}")
             continue
         problems += unknown_keys(part, accepted, name)
-        # `truncation_keys` reads the other side of truncation.
+        # `truncation_keys` reads the other truncation side.
         sides = ("Right", "Left") if name == "truncation" else ("Right",)
         if part.get("direction", "Right") not in sides:
             problems.append(f"{name}.direction must be {' or '.join(sides)}; received {part['direction']!r:.60}")
@@ -84,7 +80,7 @@ def common_problems(parts: Mapping[str, Any], pad: str) -> list[str]:
 
 
 def parse_tokenizer(parts: Mapping[str, Any], problems: list[str]) -> tuple[Sequence[str], TokenizerConfig | None]:
-    """Reads the content of a tokenizer.json of WordPiece: its tokens, without added ones, and its options."""
+    """Reads a WordPiece tokenizer.json: its tokens, without added ones, and its options."""
     problems += common_problems(parts, PAD)
     model = _component(parts, "model", _MODEL, ("vocab",), problems)
     is_lowered, parts = _without_lowercase(parts)
@@ -112,7 +108,7 @@ def parse_tokenizer(parts: Mapping[str, Any], problems: list[str]) -> tuple[Sequ
 
 
 def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
-    """Takes out the lower-casing of sentence-transformers in front of a normalizer, and says whether it is there."""
+    """Takes out sentence-transformers' lower-casing before a normalizer, and returns whether it is there."""
     normalizer = parts.get("normalizer")
     listed = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
     if isinstance(listed, list) and len(listed) == 2 and listed[0] == {"type": "Lowercase"}:
@@ -136,7 +132,7 @@ def _component(
 
 
 def token_pair_problems(part: Mapping[str, Any], tokens: Mapping[str, str], family: str) -> list[str]:
-    """Problems of a post-processor's tokens; each must be a list of a token and its id."""
+    """Lists problems with a post-processor's tokens; each must be a list with a token and its id."""
     received = {key: part.get(key) for key in tokens}
     return [
         f"post_processor.{key} must be {family}'s; received {value!r:.60}"
@@ -148,13 +144,13 @@ def token_pair_problems(part: Mapping[str, Any], tokens: Mapping[str, str], fami
 def post_processor_problems(
     part: Any, templates: Mapping[str, list[str]], other_type: str, segments: Mapping[str, list[int]] | None = None
 ) -> list[str]:
-    """Problems of a template with special tokens.
+    """Lists problems with a template for special tokens.
 
     Args:
       part: the component.
-      templates: items of `single` and `pair`.
-      other_type: another type that the caller accepts, for the message; empty for none.
-      segments: the segment of each item; None for a family without segments.
+      templates: items in `single` and `pair`.
+      other_type: another accepted type, for the message; empty for none.
+      segments: each item's segment; None for a family without segments.
     """
     kind = part.get("type") if isinstance(part, dict) else None
     if kind != "TemplateProcessing":
@@ -189,7 +185,7 @@ def _tokens(vocabulary: Any, problems: list[str]) -> Sequence[str]:
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for the lifetime of the process: a tokenizer reads its vocabulary more than once."""
+    """A folder for the whole process: a tokenizer reads its vocabulary more than once."""
     return tempfile.TemporaryDirectory(prefix="pocketbert-vocabulary-")
 
 

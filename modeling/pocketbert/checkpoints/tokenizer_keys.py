@@ -1,7 +1,4 @@
-"""The keys of a tokenizer's JSON files, as transformers 4.30 to 5 write them: those that change tokens, and the others.
-
-A key that is not here may change the tokens of a text, so it is an error.
-"""
+"""Keys in a tokenizer's JSON files, from transformers 4.30 to 5. Others are errors: they may change the tokens."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from pocketbert.progress import log_info
 CONFIG_NAME = "tokenizer_config.json"
 MAP_NAME = "special_tokens_map.json"
 TOKENIZER_NAME = "tokenizer.json"
-# Of this project: a truncation that transformers has no key for.
+# Our own key: a truncation without a key in transformers.
 TRUNCATION_KEY = "pocketbert_truncation"
 
 # The named special tokens, in transformers' order, and lists of further ones.
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 LISTED_TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 
-# Keys of tokenizer_config.json that change no token, or only those of a call with a length.
+# Keys in tokenizer_config.json that change no token, or only those in a call with a length.
 _HARMLESS = {
     # Where and how the tokenizer was made.
     "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "tokenizer_class",
@@ -61,12 +58,12 @@ _FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
     },
 }
 _READ = {"added_tokens_decoder", TRUNCATION_KEY, *NAMED_TOKENS, *LISTED_TOKENS}
-# BERT's options. Conversions leave them in the files of other tokenizers, whose fast classes ignore them.
+# BERT's options. Conversions leave them in other tokenizers' files, and their fast classes ignore them.
 _BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chinese_chars"}
 
 
 def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
-    """Problems of the keys of a tokenizer_config.json: unknown ones, and other values than the supported ones."""
+    """Lists problems with keys in a tokenizer_config.json: unknown ones, and unsupported values."""
     fixed = _FIXED | _FIXED_OF_KIND[kind]
     accepted = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
     problems = unknown_keys(content, accepted, CONFIG_NAME)
@@ -81,12 +78,12 @@ def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list
 
 
 def names_of_tokens(content: Mapping[str, Any]) -> set[str]:
-    """The names that mappings of special tokens define; transformers repeats each as a key."""
+    """The names defined in mappings of special tokens; transformers repeats each as a key."""
     return {name for key in LISTED_TOKENS if isinstance(content.get(key), dict) for name in content[key]}
 
 
 def unknown_keys(content: Mapping[str, Any], accepted: Collection[str], where: str) -> list[str]:
-    """One problem per unknown key with a value."""
+    """Lists one problem per unknown key with a value."""
     return [
         f"key {key[:60]!r} in {where} is unknown and may change the tokens; remove it if it does not"
         for key in sorted(content)

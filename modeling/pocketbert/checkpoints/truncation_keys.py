@@ -1,4 +1,4 @@
-"""How longer texts are cut, in tokenizer_config.json: transformers' key where it has one, otherwise ours."""
+"""Truncation in tokenizer_config.json: transformers' key if it has one, otherwise ours."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SIDE_KEY = "truncation_side"
 
 
 def read_truncation(content: Mapping[str, Any], parts: Mapping[str, Any] | None, problems: list[str]) -> str:
-    """The truncation in a model directory.
+    """Returns the truncation in a model directory.
 
     Args:
       content: the parsed tokenizer_config.json; empty if there is none.
-      parts: the parsed tokenizer.json, whose side counts if `content` has none, as in transformers; or None.
-      problems: list that receives a problem of the keys.
+      parts: the parsed tokenizer.json, or None. Its side counts if `content` has none, as in transformers.
+      problems: list for problems with the keys.
     """
     part = (parts or {}).get("truncation")
     direction = part.get("direction") if isinstance(part, dict) else None
@@ -34,7 +34,7 @@ def read_truncation(content: Mapping[str, Any], parts: Mapping[str, Any] | None,
 
 
 def truncation_keys(truncation: str) -> dict[str, str]:
-    """The keys of a tokenizer_config.json from which `read_truncation` restores a truncation; none for `head`."""
+    """Returns keys for a tokenizer_config.json, from which `read_truncation` restores a truncation; none for `head`."""
     if truncation == HEAD:
         return {}
     return {_SIDE_KEY: "left"} if truncation == TAIL else {TRUNCATION_KEY: truncation}

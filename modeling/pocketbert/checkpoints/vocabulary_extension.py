@@ -1,4 +1,4 @@
-"""Vocabulary extension: a model with more tokens, and rows of its embedding for them."""
+"""Vocabulary extension: a model with more tokens, and embedding rows for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ExtendResult:
     """An extended model.
 
     Attributes:
-      tokens: size of the vocabulary before and after.
+      tokens: vocabulary size before and after.
       parameters: number of weights before and after, heads included.
       ids: new token → id.
     """
@@ -44,10 +44,10 @@ def extend_vocabulary(
     special: bool = False,
     overwrite: bool = False,
 ) -> ExtendResult:
-    """Writes a model directory with more tokens, as transformers' `add_tokens` and `resize_token_embeddings` do.
+    """Writes a model directory with more tokens, like transformers' `add_tokens` and `resize_token_embeddings`.
 
-    The row of a new token is the mean of the rows of the tokens that its text had before; the same holds for the tables
-    of a masked-LM head. All other weights stay as they are.
+    A new token's row is the mean over the rows of its text's earlier tokens; so are its rows in a masked-LM head. All
+    other weights stay as they are.
 
     Args:
       model: model directory with a tokenizer.
@@ -56,10 +56,8 @@ def extend_vocabulary(
       special: make the tokens special ones, found exactly as written, as `add_special_tokens` does. Others are found in
         the normalized text, so an uncased model finds them in any case.
       overwrite: replace an existing model directory.
-
     Raises:
-      UserError: the model has no tokenizer, or a token is empty, repeated, in the vocabulary, or not found as itself.
-        Nothing is written.
+      UserError: there is no tokenizer, or a token is empty, repeated, known or not found as itself. Writes nothing.
     """
     check_directory(output, MODEL_KIND, overwrite=overwrite)
     if isinstance(tokens, str | os.PathLike):
@@ -81,11 +79,7 @@ def extend_vocabulary(
 
 
 def read_extendable(model: str | os.PathLike[str]) -> tuple[ModelDirectory, Vocabulary]:
-    """Reads a model directory and its vocabulary.
-
-    Raises:
-      UserError: it has no tokenizer.
-    """
+    """Reads a model directory and its vocabulary; raises `UserError` if it has no tokenizer."""
     directory = read_directory(model)
     if directory.vocabulary is None:
         raise UserError(
@@ -95,14 +89,14 @@ def read_extendable(model: str | os.PathLike[str]) -> tuple[ModelDirectory, Voca
 
 
 def with_tokens(vocabulary: Vocabulary, tokens: Sequence[str], **flags: bool) -> Vocabulary:
-    """The vocabulary with added tokens behind its last one; `flags` are those of `AddedToken`."""
+    """Adds tokens after a vocabulary's last one; `flags` are as in `AddedToken`."""
     size = len(vocabulary.tokens())
     added = [AddedToken(content=token, id=size + index, **flags) for index, token in enumerate(tokens)]
     return dataclasses.replace(vocabulary, added=(*vocabulary.added, *added))
 
 
 def lost_tokens(extended: Vocabulary, tokens: Sequence[str]) -> list[str]:
-    """The last added tokens, `tokens`, that the tokenizer does not find as themselves."""
+    """The tokens among the last added ones, `tokens`, that the tokenizer does not find as themselves."""
     from pocketbert.tokenizers.opening import open_tokenizer
 
     ids_of_tokens = open_tokenizer(extended).tokenize(tokens).to_list()
@@ -123,7 +117,7 @@ def write_extended(
     Args:
       directory: the model before.
       extended: its vocabulary with the new tokens.
-      texts: for each new token, the text whose tokens before give its row.
+      texts: one text per new token; its earlier tokens give the new row.
       output: model directory to create.
       overwrite: replace an existing model directory.
     """
@@ -162,7 +156,7 @@ def _problems(listed: Sequence[str], tokens: Sequence[str]) -> list[str]:
 
 
 def _extended(directory: ModelDirectory, pieces: Sequence[Sequence[int]], unknown: int) -> dict[str, np.ndarray]:
-    """All weights; those with one row per token with further rows: the means of the rows of `pieces`."""
+    """All weights; those with one row per token get further rows: the mean over each entry's rows in `pieces`."""
     paths = per_token_weights(directory.tasks)
     return {
         path: np.concatenate([array, [array[list(ids or [unknown])].mean(axis=0) for ids in pieces]])

@@ -1,4 +1,4 @@
-"""The tokenizer's files in a model directory: they select the tokenizer, and contradictions are errors."""
+"""Tokenizer files in a model directory: they select the tokenizer, and contradictions are errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens, token_proble
 
 # `model.type` in tokenizer.json → kind.
 _TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
-# Classes of transformers, without "Tokenizer" and "Fast".
+# Classes in transformers, without "Tokenizer" and "Fast".
 _CLASSES: dict[str, TokenizerKind] = {
     "Bert": "wordpiece",
     "ConvBert": "wordpiece",
@@ -51,12 +51,12 @@ _CLASSES: dict[str, TokenizerKind] = {
     "Roberta": "byte_bpe",
     "XLMRoberta": "unigram",
 }
-# Classes that do what tokenizer.json says, whatever tokenizer_config.json says: of transformers 4 and 5.
+# Classes that follow tokenizer.json, whatever tokenizer_config.json says: in transformers 4 and 5.
 _BARE_CLASSES = ("PreTrained", "TokenizersBackend")
 
 
 def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
-    """Finds and checks the tokenizer of a model directory; None if it has none, or a problem.
+    """Finds and checks a model directory's tokenizer; None if it has none, or a problem.
 
     The files select it: vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model; or tokenizer.json, which
     otherwise must agree with them. A tokenizer.json's content becomes temporary files.
@@ -137,7 +137,7 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
 
 
 def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[str]:
-    """Problems of a vocabulary for an encoder: invalid files, or another number of tokens than embeddings."""
+    """Lists problems with an encoder's vocabulary: invalid files, or another number of tokens than embeddings."""
     name = vocabulary.path.name
     try:
         tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.base_tokens()
@@ -164,7 +164,7 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
 
 
 def _class_name(config: Mapping[str, Any]) -> str:
-    """The class of transformers, without "Tokenizer" and "Fast"; empty if tokenizer_config.json states none."""
+    """The class in transformers, without "Tokenizer" and "Fast"; empty if tokenizer_config.json states none."""
     return str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
 
 
@@ -220,7 +220,7 @@ def _wordpiece(
 def _compare_options(
     config: Mapping[str, Any], options: Mapping[str, bool], stored: TokenizerConfig, problems: list[str]
 ) -> None:
-    """Compares the options of both files, with the rules of transformers' classes."""
+    """Compares the options in both files, by the rules in transformers' classes."""
     stored_options = dataclasses.asdict(stored)
     differing = [name for name, value in options.items() if value != stored_options[name]]
     name = _class_name(config)
@@ -249,7 +249,7 @@ def _roberta(
     parts: Mapping[str, Any] | None,
     problems: list[str],
 ) -> Vocabulary | None:
-    """The vocabulary of byte-level BPE or unigram, from files, from the content of a tokenizer.json, or both."""
+    """The byte-level BPE or unigram vocabulary, from files, from a tokenizer.json, or both."""
     names = FILE_NAMES[kind]
     vocabulary = None
     if has_files:
@@ -265,7 +265,7 @@ def _roberta(
         return None
     own_prefix = config.get("add_prefix_space")
     if own_prefix is None and _class_name(config) not in _BARE_CLASSES:
-        # The default of transformers' class, which replaces what tokenizer.json has.
+        # The default in transformers' class; it replaces the value in tokenizer.json.
         own_prefix = False if _class_name(config) else stored.add_prefix_space
     if kind == "byte_bpe" and own_prefix is not None and own_prefix != stored.add_prefix_space:
         problems.append(
@@ -298,7 +298,7 @@ def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
 
 
 def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
-    """Writes temporary files with the content of a tokenizer.json."""
+    """Writes temporary files with a tokenizer.json's content."""
     names = FILE_NAMES[kind]
     if kind == "byte_bpe":
         ids = {token: index for index, token in enumerate(stored.tokens)}
