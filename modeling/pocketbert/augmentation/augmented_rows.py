@@ -1,11 +1,9 @@
 """TinyBERT's data augmentation: copies of an example with some words replaced.
 
-Source: Jiao et al. 2020, https://arxiv.org/abs/1909.10351, section 3.2 and Algorithm 1. This module has only the
-algorithm; `pocketbert.augmentation.word_candidates` finds the candidates.
+Source: Jiao et al. 2020, https://arxiv.org/abs/1909.10351, section 3.2 and Algorithm 1. For the candidates see
+`pocketbert.augmentation.word_candidates`. Departures from Algorithm 1:
 
-Departures from Algorithm 1:
-
-- a word that is not replaced stays; the printed algorithm leaves `[MASK]` in its place;
+- an unreplaced word stays; the printed algorithm leaves `[MASK]` in its place;
 - candidates come from the original sentence, so they are the same for all copies; the printed algorithm passes earlier
   replacements to the language model.
 """
@@ -42,23 +40,23 @@ _AUTHORS_OTHER_COPIES = 30
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationOptions:
-    """Options of augmentation. The defaults are those of the paper; see `preset_options` for the authors' code.
+    """Augmentation options. The defaults are the paper's; see `preset_options` for the authors' code.
 
     Attributes:
       probability: probability p_t of replacing a word.
-      copies: number N_a of copies per example, which may be equal to each other or to the original.
+      copies: number N_a of copies per example; some may be equal to each other or to the original.
       num_candidates: number K of candidates per word, all with the same probability.
       words: words that may be replaced. `all`: all words with a letter or digit, as in the paper. `content`: words with
         the letters a to z only, except English function words, as in the authors' code.
       pair_sides: sides of a pair to augment. `in-turn`: --copies rows with a changed first side, and as many with a
         changed second side. `together`: --copies rows with both sides changed.
       keep_original: write each example before its copies.
-      unique: skip copies that are equal to the original or an earlier copy.
-      masked_input: input of the masked-LM model. `alone`: the masked sentence (paper). `with-original`: a pair with
+      unique: skip copies equal to the original or an earlier copy.
+      masked_input: input for the masked-LM model. `alone`: the masked sentence (paper). `with-original`: a pair with
         the original sentence (authors' code).
       fill_candidates: choose the K most probable words (paper), instead of the words among the K most probable tokens
         (authors' code).
-      seed: seed of all random draws.
+      seed: seed for all random draws.
     """
 
     GROUP: ClassVar = "Replacement"
@@ -91,13 +89,11 @@ class AugmentationOptions:
 
 
 def preset_options(preset: Preset, task: str | None = None) -> AugmentationOptions:
-    """Returns the options of a preset.
+    """Returns a preset's options; raises `UserError` if it is unknown.
 
     Args:
       preset: `paper`, or `authors-code` for huawei-noah's `TinyBERT/data_augmentation.py`.
       task: a GLUE task, which determines the number of copies in the authors' code (30 for other tasks).
-    Raises:
-      UserError: the preset is unknown.
     """
     if preset not in get_args(Preset):
         raise_if_any([f"the preset must be one of {', '.join(get_args(Preset))}; received {preset!r}"], "augmentation")
@@ -116,7 +112,7 @@ def preset_options(preset: Preset, task: str | None = None) -> AugmentationOptio
 
 @dataclass(frozen=True)
 class Slot:
-    """A word that can be replaced.
+    """A replaceable word.
 
     Attributes:
       start: offset of its first code point.
@@ -138,12 +134,9 @@ class Sentence:
 
 
 def augmented_text(sentence: Sentence, probability: float, generator: np.random.Generator) -> str:
-    """Makes one copy of a sentence: lines 3 to 15 of Algorithm 1. The generator draws two numbers for each slot.
+    """Replaces words in one copy: lines 3 to 15 of Algorithm 1. Draws two numbers for each slot.
 
-    The test is p < p_t, so that 0 replaces nothing; the paper has p ≤ p_t, which differs by 2⁻⁵³.
-
-    Returns:
-      The text with replaced words; all other characters are unchanged.
+    The test is p < p_t, so that 0 replaces nothing; the paper has p ≤ p_t, a difference of 2⁻⁵³.
     """
     draws, choices = generator.random([2, len(sentence.slots)])
     parts = []
@@ -158,14 +151,11 @@ def augmented_text(sentence: Sentence, probability: float, generator: np.random.
 def augmented_rows(
     sides: Sequence[Sentence], example: int, options: AugmentationOptions
 ) -> list[tuple[int, tuple[str, ...]]]:
-    """Makes the rows of one example.
+    """Makes one example's rows: (copy number, texts of the sides); the original has number 0.
 
-    A copy depends on the seed, the numbers of example and copy, and the side only, not on the order of examples or the
-    number of machines. For pairs, the paper does not define the sides. The authors' code intends `in-turn`, but keeps
-    the last augmented first side with the augmented second sides.
-
-    Returns:
-      (number of the copy, texts of the sides). The original has number 0.
+    A copy depends only on seed, example number, copy number and side, not on example order or machines. For pairs, the
+    paper does not define the sides. The authors' code intends `in-turn`, but keeps the last augmented first side with
+    the augmented second sides.
     """
     original = tuple(side.text for side in sides)
     rows = [(0, original)] if options.keep_original else []

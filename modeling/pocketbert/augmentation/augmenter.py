@@ -20,7 +20,7 @@ from pocketbert.model import from_pretrained
 
 SUFFIXES = (".jsonl", ".tsv")
 EXAMPLE_COLUMN, COPY_COLUMN = "example", "copy"
-# Enough sentences to fill batches of all lengths. A killed run loses at most this many.
+# Enough sentences to fill batches at all lengths. A killed run loses at most this many.
 EXAMPLES_A_CHUNK = 2048
 
 
@@ -32,11 +32,11 @@ class AugmentationJob:
       masked_lm: model directory with a masked-LM head.
       glove: file with word vectors; without it, words with several tokens are not replaced.
       glove_rows: number of lines to read; None for all.
-      options: options of augmentation.
-      max_length: maximum sequence length of the masked-LM model; 0 for its own maximum.
-      columns: text columns of the output: one, or two for pairs.
-      label_column: label column of the output; None for unlabelled text.
-      suffix: format of the output, `.jsonl` or `.tsv`.
+      options: augmentation options.
+      max_length: the masked-LM model's maximum sequence length; 0 for its own maximum.
+      columns: text columns in the output: one, or two for pairs.
+      label_column: label column in the output; None for unlabelled text.
+      suffix: output format, `.jsonl` or `.tsv`.
     """
 
     masked_lm: str
@@ -57,20 +57,20 @@ class AugmentationJob:
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """Text columns, label column if there is one, and the columns for the origin of the row."""
+        """Text columns, label column if there is one, and the columns for the row's origin."""
         label = (self.label_column,) if self.label_column else ()
         return (*self.columns, *label, EXAMPLE_COLUMN, COPY_COLUMN)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive examples of a data set, in a form that can be pickled.
+    """Consecutive examples from a data set, for pickling.
 
     Attributes:
-      first: number of the first example in the data set.
-      sides: text of each example, or both texts of a pair.
-      labels: content of the label column for each example; None for unlabelled text.
-      ids: id of each example.
+      first: the first example's number in the data set.
+      sides: each example's text, or both texts for a pair.
+      labels: label column for each example; None for unlabelled text.
+      ids: each example's id.
     """
 
     first: int
@@ -79,17 +79,16 @@ class Part:
     ids: list[str]
 
     def file(self, folder: Path) -> Path:
-        """Path of the finished rows."""
+        """Returns the path for the finished rows."""
         return folder / f"{self.first:09}-{self.first + len(self.sides):09}"
 
 
 OnTexts = Callable[[int], None]
-# Writes parts to files in a folder.
 Writer = Callable[[Sequence[Part], Path], None]
 
 
 class Augmenter:
-    """Augments examples with the masked-LM model and word vectors of a job.
+    """Augments examples with a job's masked-LM model and word vectors.
 
     Raises:
       UserError: the model or the vectors cannot be read or used.
@@ -101,7 +100,7 @@ class Augmenter:
         self._find = WordCandidates(from_pretrained(job.masked_lm), vectors, job.options, max_length=job.max_length)
 
     def rows(self, part: Part, on_texts: OnTexts = lambda count: None) -> Iterator[bytes]:
-        """Yields the rows of a part, originals and copies, as lines of the output."""
+        """Yields a part's rows, originals and copies, as output lines."""
         width = len(self._job.columns)
         for start in range(0, len(part.sides), EXAMPLES_A_CHUNK):
             chunk = part.sides[start : start + EXAMPLES_A_CHUNK]
@@ -115,7 +114,7 @@ class Augmenter:
 
 
 def count_chunks(examples: int) -> int:
-    """Returns the number of chunks for `examples` examples."""
+    """Counts the chunks for `examples` examples."""
     return math.ceil(examples / EXAMPLES_A_CHUNK)
 
 
@@ -132,11 +131,11 @@ def line_of(job: AugmentationJob, cells: tuple[Any, ...]) -> bytes:
 
 
 def header(job: AugmentationJob) -> bytes:
-    """Returns the first line of the output: the header in TSV, else nothing."""
+    """Returns the output's first line: the header in TSV, else nothing."""
     return ("\t".join(job.output_columns) + "\n").encode() if job.suffix == ".tsv" else b""
 
 
 def write_part(augmenter: Augmenter, part: Part, folder: Path, on_texts: OnTexts = lambda count: None) -> None:
-    """Writes the rows of a part to its file, atomically."""
+    """Writes a part's rows to its file, atomically."""
     with new_file(part.file(folder)) as stream:
         stream.writelines(augmenter.rows(part, on_texts))

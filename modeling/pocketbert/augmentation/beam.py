@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 
 def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
-    """Returns a writer that augments parts in a pipeline. All workers must see the folder of the parts.
+    """Returns a writer that augments parts in a pipeline. All workers must see the parts' folder.
 
     Args:
       job: the job.
@@ -32,7 +32,7 @@ def beam_writer(job: AugmentationJob, beam_options: Any = None) -> Writer:
         raise UserError(
             f"{option} needs Apache Beam; received: {error}; run pip install 'pocketbert[beam]', or leave {option} out"
         ) from error
-    # Report errors of model and vectors before the pipeline starts. Workers in this process share them.
+    # Report errors in model and vectors before the pipeline starts. Workers in this process share them.
     _augmenter(job)
 
     def write(parts: Sequence[Part], folder: Path) -> None:

@@ -17,7 +17,7 @@ from pocketbert.progress import bar
 # As in TinyBERT's code. GloVe's files start with the most frequent words.
 DEFAULT_ROWS = 100_000
 _QUERIES_A_PRODUCT = 256
-# Extra candidates, all ranked again in float64, since the last bits of a float32 product depend on its shape.
+# Extra candidates, all ranked again in float64, since a float32 product's last bits depend on its shape.
 _SPARE_PLACES = 16
 # Approximately the largest float32.
 _LARGEST = 3.0e38
@@ -32,7 +32,6 @@ class WordVectors:
     Args:
       words: `[V]` unique words, the most frequent first.
       vectors: float `[V, D]`. A word with a zero vector has no neighbours.
-
     Attributes:
       words: the words.
       unit_vectors: float32 `[V, D]` with length 1, or 0 for zero vectors.
@@ -58,15 +57,14 @@ class WordVectors:
         return word in self._rows
 
     def neighbours(self, words: Iterable[str], count: int) -> dict[str, tuple[str, ...]]:
-        """Finds the nearest neighbours of words by cosine similarity, nearest first, without the word itself.
+        """Finds words' nearest neighbours by cosine similarity, nearest first, without the word itself.
 
-        The result for a word does not depend on the others. Ties are in the order of the file.
+        A word's result does not depend on the others. Ties are in file order. Words without a nonzero vector are left
+        out.
 
         Args:
           words: any words, also repeated ones.
-          count: number of neighbours per word; fewer only if there are fewer words.
-        Returns:
-          Word → neighbours, for words with a nonzero vector.
+          count: neighbours per word; fewer only if there are fewer words.
         """
         if count < 1:
             raise ValueError(f"count must be positive; received {count}")
@@ -154,11 +152,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _parse(line: bytes, dimensions: int) -> tuple[str, np.ndarray]:
-    """Reads the word and the vector of a line.
-
-    Raises:
-      ValueError: the line is invalid.
-    """
+    """Reads a line's word and vector; raises `ValueError` if it is invalid."""
     parts = line.split(b" ")
     if dimensions < 1 or len(parts) <= dimensions:
         raise ValueError(

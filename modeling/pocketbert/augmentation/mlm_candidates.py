@@ -19,13 +19,13 @@ CONTINUATION = "##"
 DEFAULT_TOKENS_A_BATCH = 1024
 # Lengths in a batch are rounded up to this multiple; a smaller one makes more half-filled batches.
 _LENGTH_MULTIPLE = 4
-# Rows of the authors' code have at most so many tokens.
+# Rows in the authors' code have at most so many tokens.
 _LONGEST = 512
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One masked sentence: tokens `first:behind` of sentence `sentence`, with token `place` masked."""
+    """One masked sentence: tokens `first:behind` in sentence `sentence`, with token `place` masked."""
 
     sentence: int
     place: int
@@ -36,11 +36,11 @@ class _Row:
 class MLMCandidates:
     """Finds candidates with a masked-LM model.
 
-    Each requested position of each sentence is one row, with this token masked. Rows are batched by length. The graph
+    Each requested position in each sentence is one row, with this token masked. Rows are batched by length. The graph
     computes the last layer and the logits for the masked position only, and returns the K best ids.
 
-    All batches with the same length have the same number of rows (with padding rows), so that on one machine results
-    do not depend on the batch, to the last bit.
+    All batches with the same length have the same number of rows (with padding rows), so that on one machine results do
+    not depend on the batch, to the last bit.
 
     Args:
       model: model with a masked-LM head and a tokenizer.
@@ -48,8 +48,7 @@ class MLMCandidates:
       masked_input: `alone` for the masked sentence, or `with-original` for a pair with the original sentence.
       fill: True for the K most probable words, False for the words among the K most probable tokens. Continuations
         (`##ing`) and special tokens are not words.
-      max_length: maximum length of a row; 0 for the model's maximum, up to 512. For longer sentences, the row has the
-        part around the masked position.
+      max_length: maximum row length; 0 for the model's, up to 512. Longer sentences are cut around the masked position.
       tokens_a_batch: approximate batch size in tokens; it affects the speed only.
     Raises:
       UserError: the model has no masked-LM head or no tokenizer, or a number is invalid.
@@ -96,11 +95,7 @@ class MLMCandidates:
         positions: Sequence[Iterable[int]],
         on_rows: Callable[[int], None] = lambda rows: None,
     ) -> list[dict[int, tuple[str, ...]]]:
-        """Finds the candidates at positions of sentences, which are ids without special tokens, masked one at a time.
-
-        Returns:
-          For each sentence: position → candidates, most probable first (ties by id).
-        """
+        """For each sentence (ids, no special tokens): position → candidates, most probable first (ties by id)."""
         candidates: list[dict[int, tuple[str, ...]]] = [{} for _ in sentences]
         by_width: dict[int, list[_Row]] = {}
         for sentence, places in enumerate(positions):
@@ -155,7 +150,7 @@ class MLMCandidates:
 
 
 def text_room(max_length: int, positions: int, masked_input: MaskedInput) -> int:
-    """Number of tokens of a sentence that a row has; see `MLMCandidates` for the arguments."""
+    """Counts a sentence's tokens in a row; see `MLMCandidates` for the arguments."""
     longest = max_length or min(positions, _LONGEST)
     return (longest - 3) // 2 if masked_input == "with-original" else longest - 2
 

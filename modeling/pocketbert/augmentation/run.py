@@ -1,7 +1,7 @@
 """Augments a data set and writes a file.
 
-The file is made in parts, each with some consecutive examples. Finished parts are kept in `OUTPUT.unfinished`, so that
-a killed run resumes and gives the same bytes.
+The file is made in parts with consecutive examples each. Finished parts stay in `OUTPUT.unfinished`, so that a killed
+run resumes and gives the same bytes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ from pocketbert.training.run_folder import begin_run, open_run
 from pocketbert.training.state import digest_directory
 from pocketbert.work_list import WorkList
 
-# Suffix of the folder of an unfinished run.
 UNFINISHED = "unfinished"
-# In that folder, besides the files of a run.
 PARTS_FOLDER = "parts"
 _BLOCK_BYTES = 2**20
 
@@ -45,12 +43,11 @@ class AugmentResult:
     """Result of a finished run.
 
     Attributes:
-      output: path of the file.
+      output: the file's path.
       examples: number of original examples.
       rows: number of rows, including originals.
-      seconds: duration of this call, including the loading of models.
-      sentences_per_second: original sentences (two per pair) per second, without loading; None if an earlier call
-        augmented all of them.
+      seconds: duration of this call, including loading models.
+      sentences_per_second: original sentences (two per pair) per second; None if earlier calls augmented all of them.
     """
 
     output: str
@@ -61,7 +58,7 @@ class AugmentResult:
 
 
 def whole(examples: Examples, label_texts: tuple[str, ...]) -> Part:
-    """Converts examples to one part. It skips examples with an empty text, which tables cannot have.
+    """Converts examples to one part. Skips examples with an empty text, which tables cannot have.
 
     Args:
       examples: sentences or pairs.
@@ -82,7 +79,7 @@ def whole(examples: Examples, label_texts: tuple[str, ...]) -> Part:
 
 
 def shards_of(part: Part, count: int) -> list[Part]:
-    """Divides a part into `count` parts of similar size; fewer if there are fewer examples."""
+    """Divides a part into `count` parts with similar sizes; fewer if there are fewer examples."""
     bounds = np.linspace(0, len(part.sides), min(count, len(part.sides)) + 1).astype(int).tolist()
     return [
         Part(
@@ -116,11 +113,10 @@ def augment(
       output: output file, `.jsonl` or `.tsv`.
       overwrite: replace an existing file, and delete an unfinished run with other options.
       shards: 0 to run in this process; else the number of shards for an Apache Beam pipeline. The result is the same.
-      beam_options: Beam's `PipelineOptions`; None for `FnApiRunner` in this process. Other machines need the model,
-        the vectors and the output folder at the same paths.
+      beam_options: Beam's `PipelineOptions`; None for `FnApiRunner` in this process. Other machines need the model, the
+        vectors and the output folder at the same paths.
     Raises:
-      UserError: the output exists or has parts of another run, the model or the vectors cannot be used, or Beam is not
-        installed.
+      UserError: the output exists or has another run's parts, model or vectors are unusable, or Beam is not installed.
     """
     output = Path(output)
     unfinished = named_after(output, UNFINISHED, hidden=False)
@@ -154,7 +150,7 @@ def augment(
             sentences = sum(len(pending_part.sides) for pending_part in work.pending) * len(job.columns)
             rate = sentences / (time.perf_counter() - loaded)
         if not is_joined:
-            # In the folder of the parts, so that it is removed with them.
+            # In the parts' folder, so that it is removed with them.
             joined = folder / "joined"
             with new_file(joined) as stream:
                 stream.writelines(_joined(job, parts, folder))
@@ -183,7 +179,7 @@ def _writer(job: AugmentationJob, shards: int, beam_options: Any) -> Writer:
 
 
 def _log_long_texts(job: AugmentationJob, part: Part, source: str) -> None:
-    """Logs how many texts are longer than what the masked-LM model reads at once, if any."""
+    """Logs the number of texts longer than the masked-LM model reads at once, if any."""
     described = describe_directory(job.masked_lm)
     if described.vocabulary is None:
         return
@@ -197,7 +193,7 @@ def _log_long_texts(job: AugmentationJob, part: Part, source: str) -> None:
 
 
 def _joined(job: AugmentationJob, parts: Sequence[Part], folder: Path) -> Iterator[bytes]:
-    """Yields the content of the output in blocks."""
+    """Yields the output's content in blocks."""
     yield header(job)
     for part in parts:
         with open(part.file(folder), "rb") as stream:

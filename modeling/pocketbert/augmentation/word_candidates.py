@@ -1,4 +1,4 @@
-"""Replacement candidates for the words of a sentence, from a masked-LM model and word vectors."""
+"""Finds replacements for a sentence's words, with a masked-LM model and word vectors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WordCandidates:
     """Finds the candidates in Algorithm 1, lines 5 to 10, for original sentences.
 
     BERT's tokenizer splits words at white space and punctuation. For a word with one token, candidates come from the
-    masked-LM model. For words with several tokens, and unknown words, they are the K nearest word vectors of its
+    masked-LM model. For words with several tokens, and unknown words, they are the K nearest word vectors to its
     spelling in the vocabulary, else in lower case. With a cased vocabulary, candidates for a capitalized word are
     capitalized, as in the authors' code. A word without candidates is not replaced. Recent sentences are cached.
 
@@ -69,7 +69,7 @@ class WordCandidates:
         self._near: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, texts: Sequence[str], on_texts: Callable[[int], None] = lambda count: None) -> list[Sentence]:
-        """Finds the replaceable words of texts."""
+        """Finds the replaceable words in texts."""
         remembered = {text: self._remembered[text] for text in texts if text in self._remembered}
         new = [text for text in dict.fromkeys(texts) if text not in remembered]
         candidates = dict(zip(new, self._find(new, _Share(len(texts), on_texts)), strict=True)) if new else {}
@@ -102,7 +102,7 @@ class WordCandidates:
         return sentences
 
     def _words(self, texts: Sequence[str]) -> tuple[list[np.ndarray], list[list[_Word]]]:
-        """Returns the tokens and the words of each text."""
+        """Returns each text's tokens and words."""
         tokenizer, pieces = self._mlm_candidates.tokenizer, self._mlm_candidates.pieces
         tokens = tokenizer.tokenize_with_offsets(list(texts))
         splits = tokens.ids.row_splits.numpy()
@@ -128,7 +128,7 @@ class WordCandidates:
         return ids, words
 
     def _neighbours(self, forms: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Returns candidates by form, including those of earlier sentences, since words often recur."""
+        """Returns candidates by form, also from earlier sentences, since words often recur."""
         if self._vectors is None:
             return {}
         spelled = {form: form if form in self._vectors else form.lower() for form in forms if form not in self._near}

@@ -1,1 +1,1 @@
-"""Rules for distillation methods, also those of other packages: `python -m pocketbert.conformance NAME`."""
+"""Rules for distillation methods, also in other packages: `python -m pocketbert.conformance NAME`."""

@@ -1,7 +1,7 @@
 """Check a distillation method: `python -m pocketbert.conformance NAME [--OPTION=VALUE…]`.
 
 It runs every rule on tiny networks, for each kind of data that the method accepts, and prints a line for each. The exit
-code is 0 if the method keeps all rules, 1 if it breaks one, and 2 for bad input. Options are those of the method, as in
+code is 0 if the method keeps all rules, 1 if it breaks one, and 2 for bad input. Options are the method's, as in
 `pocketbert distill`; pass one if a default does not fit networks of width 30 and 20.
 """
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _options(name: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """The options of the method on the command line."""
+    """The method's options on the command line."""
     fields = {f"--{field.flag}": field for field in describe_options(get_method(name))}
     options = {}
     for argument in arguments:
@@ -50,7 +50,7 @@ def _options(name: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _keeps_all(name: str, options: dict[str, Any]) -> bool:
-    """Prints a line for each rule and kind of data; returns whether all are kept."""
+    """Prints a line for each rule and data kind; returns whether all are kept."""
     # They import TensorFlow.
     from pocketbert.conformance import cases
     from pocketbert.conformance.rules import RULES, BrokenRule, MethodUnderTest

@@ -1,7 +1,4 @@
-"""Tiny teachers, students and batches on which a distillation method is checked.
-
-Sizes are awkward and different from one another, so that a mix-up of axes shows.
-"""
+"""Tiny teachers, students and batches; awkward, different sizes show swapped axes."""
 
 from __future__ import annotations
 
@@ -68,18 +65,18 @@ _IB_BERT = _MOBILEBERT.replace(
     hidden_dropout=0.1,
 )
 _EXPRESSION = FeedForwardConfig(expressions=("linear2_2(gelu(mul(linear2_2(x),tanh(x))))",))
-# Teacher and student of methods that need a family of their own.
+# Teacher and student for methods with a family of their own.
 _PAIRS: Mapping[str, tuple[EncoderConfig, EncoderConfig]] = {
     "mobilebert": (_IB_BERT, _MOBILEBERT),
     "efficientbert": (_PAIR[0], _PAIR[1].replace(feedforward=_EXPRESSION)),
 }
-# Options of methods whose defaults do not fit these networks: relation heads must divide their widths, 30 and 20. Only
-# at full width can a student equal HSK's targets. Token 3 stands for [SEP].
+# Options for methods with unsuitable defaults: relation heads must divide the networks' widths, 30 and 20. Only at full
+# width can a student equal HSK's targets. Token 3 stands for [SEP].
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "minilmv2": {"relation_heads": 2},
     "hsk": {"knowledge": "2,4,1", "separator_id": 3},
 }
-# What a method may be given → the heads that teacher and student then have.
+# A method's data → the heads in teacher and student.
 HEADS: Mapping[str, tuple[TaskConfig, ...]] = {
     "classification": (TaskConfig(kind="classification", name="three", labels=("low", "middle", "high")),),
     "regression": (TaskConfig(kind="regression", name="score"),),
@@ -87,7 +84,7 @@ HEADS: Mapping[str, tuple[TaskConfig, ...]] = {
     "general": (),
     "pretraining": (TaskConfig(kind="masked_lm"), TaskConfig(kind="next_sentence")),
 }
-# Rows of a batch, in tokens; the masked positions of each, where 0 fills up; and whether a second text follows.
+# A batch's rows, in tokens; each row's masked positions, filled up with 0; and whether a second text follows.
 _LENGTHS = (7, 4, 6)
 _POSITIONS = np.array([[1, 3, 5, 6], [2, 0, 0, 0], [1, 4, 0, 0]], np.int32)
 _SIDES = np.array([0, 1, 1], np.int32)
@@ -95,10 +92,7 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def kinds(name: str, options: Mapping[str, Any] = {}) -> dict[str, list[str]]:
-    """Keys of `HEADS` that a method may be given → its problems with them; those without a problem are checked.
-
-    Without a task, the method's stages say whether it reads text or pretraining examples.
-    """
+    """A method's keys of `HEADS` → its problems. Without a task, its stages decide: text or pretraining examples."""
     method = short_method(name, options)
     if method.task_kinds:
         return {kind: [] for kind in HEADS if kind in method.task_kinds}
@@ -146,7 +140,7 @@ class TinyCase:
     student: Any
 
     def distillers(self) -> list[Distiller]:
-        """The losses of each stage."""
+        """Returns each stage's losses."""
         return [
             Distiller(self.student, self.method, stage, teacher=self.teacher, adapters=self.adapters)
             for stage in self.stages
@@ -163,7 +157,7 @@ class TinyCase:
 def make_case(
     name: str, kind: str, *, copies: bool = False, shallow: bool = False, options: Mapping[str, Any] = {}
 ) -> TinyCase:
-    """A method on tiny networks; see `spec`. `options` are its options, instead of those that fit."""
+    """A method on tiny networks; see `spec`. `options` replace suitable defaults."""
     planned = spec(name, kind, copies=copies, shallow=shallow)
     method = short_method(name, options)
     stages = tuple(shortened(stage) for stage in plan_stages(method, planned))
@@ -173,19 +167,19 @@ def make_case(
 
 
 def shortened(stage: Stage) -> Stage:
-    """The stage in 3 steps."""
+    """Shortens a stage to 3 steps."""
     return dataclasses.replace(stage, max_length=MAX_LENGTH, duration=Steps(3), batch_size=8, micro_batches=1)
 
 
 def short_method(name: str, options: Mapping[str, Any] = {}) -> Method:
-    """The method with its defaults, but for the length, since these networks have few positions, and some options."""
+    """Returns a method with its defaults, except a length for networks with few positions, and some options."""
     method = get_method(name)
     short = {field.name: MAX_LENGTH for field in dataclasses.fields(method) if field.name == "max_length"}
     return method(**{**short, **_OPTIONS.get(name, {}), **options})
 
 
 def batch(kind: str, seed: int = 3) -> dict[str, tf.Tensor]:
-    """Three rows with padding, and what a loss may read beside the texts, by key of `HEADS`."""
+    """Three rows with padding, and further loss inputs, by key of `HEADS`."""
     random = np.random.default_rng(seed)
     mask = (np.arange(9) < np.array(_LENGTHS)[:, np.newaxis]).astype(np.int32)
     arrays: dict[str, np.ndarray] = {
@@ -208,30 +202,30 @@ def batch(kind: str, seed: int = 3) -> dict[str, tf.Tensor]:
 
 
 def terms(distiller: Distiller, data: Any, targets: Any = None) -> dict[str, float]:
-    """Name → value of each term of a loss."""
+    """Name → value for each loss term."""
     return dict(zip(distiller.loss_names, distiller.losses(data, targets).numpy().tolist(), strict=True))
 
 
 def label_terms(distiller: Distiller, data: dict[str, tf.Tensor], name: str) -> set[str]:
-    """The terms that other labels of one name change."""
+    """Terms that change with other labels of one name."""
     one, two = terms(distiller, data), terms(distiller, _other_labels(data, name))
     return {term for term in one if term != "loss" and one[term] != two[term]}
 
 
 def labels_of(data: Mapping[str, tf.Tensor]) -> list[str]:
-    """Names of the labels in a batch."""
+    """The labels' names in a batch."""
     return [name for name in LABEL_TERMS.values() if name in data]
 
 
 def write_vocabulary(path: Path) -> WordPieceTokenizer:
-    """A tokenizer of the tiny networks."""
+    """Returns a tokenizer for the tiny networks."""
     words = [*_SPECIAL, *(f"word{number}" for number in range(_VOCABULARY - len(_SPECIAL)))]
     path.write_text("\n".join(words) + "\n", encoding="utf-8")
     return WordPieceTokenizer(path)
 
 
 def examples(kind: str, count: int, seed: int) -> Examples:
-    """Texts of 2 to 19 words with labels at random; none without a task."""
+    """Texts with 2 to 19 words and random labels; none without a task."""
     random = np.random.default_rng(seed)
     words = [f"word{number}" for number in range(_VOCABULARY - len(_SPECIAL))]
     texts = [" ".join(random.choice(words, random.integers(2, 20))) for _ in range(count)]
@@ -244,7 +238,7 @@ def examples(kind: str, count: int, seed: int) -> Examples:
 
 
 def task_data(kind: str) -> TaskData:
-    """20 examples to train on, and 11 that choose."""
+    """20 training examples, and 11 for the dev split."""
     (task,) = HEADS[kind]
     metrics = {"classification": "accuracy", "regression": "pearson"}
     metric = metrics.get(kind, "")
@@ -261,7 +255,7 @@ def task_data(kind: str) -> TaskData:
 
 
 def _other_labels(data: dict[str, tf.Tensor], name: str) -> dict[str, tf.Tensor]:
-    """The batch with other labels of one name; what has none keeps none."""
+    """The batch with other labels of one name; unlabelled entries stay unlabelled."""
     labels = data[name]
     if labels.dtype != tf.int32:
         return {**data, name: labels + 1.0}
@@ -270,5 +264,5 @@ def _other_labels(data: dict[str, tf.Tensor], name: str) -> dict[str, tf.Tensor]
 
 
 def texts(count: int) -> Sequence[str]:
-    """Sentences of a plain text."""
+    """Returns sentences for a plain text."""
     return [f"{text.capitalize()}." for text in examples("general", count, seed=7).texts]

@@ -1,4 +1,4 @@
-"""The rules: what must hold for every distillation method."""
+"""The rules for every distillation method."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.stage import LABEL_TERMS, Stage
 from pocketbert.training.step import adapter_variables
 
-# Sums of about a thousand float32 numbers of order 1 in another order.
+# About a thousand float32 numbers near 1, summed in another order.
 _ROUNDING = 1e-5
-# Half of float16's 11 bits on each target of order 1 to 10; a loss takes the mean of many.
+# Half of float16's 11 bits on each target between 1 and 10; a loss takes the mean of many.
 _FLOAT16 = 2e-3
 
 
@@ -46,12 +46,12 @@ def _require(condition: bool, message: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodUnderTest:
-    """What a rule is checked on.
+    """The subject for a rule.
 
     Attributes:
       name: the method.
       kind: key of `cases.HEADS`.
-      options: options of the method, instead of those that fit the tiny networks.
+      options: the method's options, instead of those that fit the tiny networks.
       folder: a folder for files.
     """
 
@@ -66,7 +66,7 @@ class MethodUnderTest:
 
 
 def identical_student(subject: MethodUnderTest) -> None:
-    """A student that equals its teacher has no loss but for labels and the teacher's entropy, and no gradients."""
+    """A student equal to its teacher has no loss but for labels and the teacher's entropy, and no gradients."""
     case, data = subject.case(copies=True), cases.batch(subject.kind)
     for layer in case.adapters.values():
         layer.kernel.assign(np.eye(*layer.kernel.shape))
@@ -78,7 +78,7 @@ def identical_student(subject: MethodUnderTest) -> None:
             losses = dict(zip(distiller.loss_names, tf.unstack(distiller.losses(data)), strict=True))
         for term in losses.keys() - learned - {"loss"}:
             gradients = [g for g in tape.gradient(losses[term], variables) if g is not None]
-            # Both networks run the same operations on the same numbers; what is left is one rounding of each.
+            # Both networks run the same operations on the same numbers; only one rounding of each is left.
             largest = [float(np.abs(tf.convert_to_tensor(g).numpy()).max()) for g in gradients]
             _require(all(one < _ROUNDING for one in largest), f"term {term}: the largest gradients are {largest}")
             value = float(losses[term])
@@ -92,7 +92,7 @@ def identical_student(subject: MethodUnderTest) -> None:
 
 
 def labels(subject: MethodUnderTest) -> None:
-    """Labels change only the terms that are named after them."""
+    """Labels change only the terms named after them."""
     case, data = subject.case(), cases.batch(subject.kind)
     for stage, distiller in zip(case.stages, case.distillers(), strict=True):
         for label in cases.labels_of(data):
@@ -105,7 +105,7 @@ def labels(subject: MethodUnderTest) -> None:
 
 
 def padding(subject: MethodUnderTest) -> None:
-    """Tokens in the padding, and the order of the examples, change no term."""
+    """Tokens in the padding, and the example order, change no term."""
     case, data = subject.case(), cases.batch(subject.kind)
     mask = data["input_mask"].numpy()
     garbage = np.random.default_rng(0).integers(2, case.spec.student.vocab_size, mask.shape).astype(np.int32)
@@ -144,7 +144,7 @@ def gradients(subject: MethodUnderTest) -> None:
 
 
 def teacher_cache(subject: MethodUnderTest) -> str | None:
-    """A loss from stored targets is that from the live teacher, to the rounding of float16."""
+    """A loss from stored targets equals the live teacher's, to float16's rounding."""
     if subject.kind == "pretraining":
         return "each epoch masks anew, so nothing is stored"
     case = subject.case(shallow=True)
@@ -167,7 +167,7 @@ def teacher_cache(subject: MethodUnderTest) -> str | None:
 
 
 def resuming(subject: MethodUnderTest) -> None:
-    """A run that is interrupted in each stage ends with the same weights and metrics."""
+    """A run interrupted in each stage ends with the same weights and metrics."""
     case = subject.case(shallow=True)
     arguments: dict[str, Any] = {
         "method": _cut(case.method),
@@ -201,7 +201,7 @@ def resuming(subject: MethodUnderTest) -> None:
             _require(not any("adapter" in key for key in load_file(path)), "the student's weights contain adapters")
 
 
-# Name → rule, in the order of their durations. A rule returns why it has nothing to check, and raises BrokenRule.
+# Name → rule, by duration. A rule returns why it has nothing to check, and raises BrokenRule.
 RULES: Mapping[str, Callable[[MethodUnderTest], str | None]] = {
     "labels": labels,
     "padding": padding,
@@ -217,7 +217,7 @@ class _Interrupted(BaseException):
 
 
 class _Stop(Callback):
-    """Counts steps, and ends a run after some of them; None for no end."""
+    """Counts steps, and ends a run after some steps; None for no end."""
 
     def __init__(self, most: int | None) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ def _tokenizer(subject: MethodUnderTest) -> Any:
 
 
 def _write_teacher(subject: MethodUnderTest, case: cases.TinyCase) -> Path:
-    """The teacher as a model directory."""
+    """Writes the teacher as a model directory."""
     path = subject.folder / "teacher"
     if not path.exists():
         model = from_preset(case.spec.teacher, cases.HEADS[subject.kind], _tokenizer(subject), seed=12)
@@ -271,7 +271,7 @@ def _data(subject: MethodUnderTest) -> Any:
 
 
 def _entropy_of_teacher(case: cases.TinyCase, data: Mapping[str, tf.Tensor]) -> float:
-    """Mean over examples, or over masked tokens, in nats; 0 where the teacher gives no distribution."""
+    """Mean over examples, or over masked tokens, in nats; 0 if the teacher gives no distribution."""
     inputs = {name: value for name, value in data.items() if name not in LABEL_TERMS.values()}
     if not {"classification", "masked_lm"} & set(case.spec.teacher_heads or ()):
         return 0.0
