@@ -1,4 +1,4 @@
-"""Match the labels of data with a model's: the same names, possibly in another order.
+"""Match the data's labels with a model's: the same names, possibly in another order.
 
 Published MNLI models number the three classes in several ways. Matching by number would score a good model as wrong.
 """
@@ -25,22 +25,20 @@ from pocketbert.tasks.texts import TextTask
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:
-    """Positions of the data's labels among a model's logits.
+    """Finds the data's labels among a model's logits.
 
     Args:
-      model: the model's task; its labels are compared without case. Labels named `LABEL_0`, `LABEL_1`… are taken as the
-        data's, in their order.
+      model: the model's task; case does not matter in its labels. `LABEL_0`, `LABEL_1`… stand for the data's labels in
+        their order.
       data: the data's task.
-
     Returns:
-      int32 `[labels]`: position of the logit of each of the data's labels; empty for regression.
-
+      int32 `[labels]`: the logit's position for each label in the data; empty for regression.
     Raises:
       UserError: the tasks differ in kind or labels.
     """
     unnamed = are_placeholders(model.labels) and len(model.labels) == len(data.labels)
     positions = list(range(len(data.labels))) if unnamed else label_positions(data.labels, model.labels)
-    # The rule itself: labels of another kind of task do not match the logits.
+    # Labels for another kind of task do not match the logits.
     same_kind = data.kind in (model.kind, *get_task(model).data_kinds)
     if not same_kind or positions is None:
         raise UserError(
@@ -62,17 +60,16 @@ def in_order_of(model: TaskConfig, data: TaskConfig, examples: Examples) -> Exam
 
 
 def named(model: TaskConfig, name: str | None) -> TaskConfig:
-    """A model's task under the name of the data's task, if given; models may not record what they were trained on."""
+    """Returns a model's task under the data's task name, if given; models may not record their training data."""
     return dataclasses.replace(model, name=name) if name else model
 
 
 def with_label_names(model: TaskConfig, labels: Sequence[str] | None) -> TaskConfig:
-    """A model's task with names for its placeholder labels.
+    """Returns a model's task with names for its placeholder labels.
 
     Args:
       model: the model's task.
       labels: names in the order of the logits; None to keep the placeholders.
-
     Raises:
       UserError: the number of names is wrong.
     """
@@ -87,13 +84,12 @@ def with_label_names(model: TaskConfig, labels: Sequence[str] | None) -> TaskCon
 
 
 def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[str] | None) -> TaskConfig | None:
-    """The task that defines the order of the whole numbers in a user's file.
+    """Returns the task that defines the order of the whole numbers in a user's file.
 
     Args:
       model: the model's task, classification or multi_label.
-      task_name: name of the data set, or None.
+      task_name: the data set's name, or None.
       labels: classes in the order of their numbers, or None.
-
     Returns:
       A task for `in_order_of`; None if nothing defines the numbers.
     """
@@ -114,10 +110,9 @@ def examples_for(
 
     Args:
       model: the model's task; None for a bare encoder, which uses no labels.
-      source: examples in that order, a run's data, a path of a table with the column text and, for labels, label, or
+      source: examples in that order, a run's data, a path to a table with the column text and, for labels, label, or
         None.
       train: return a run's training examples, not its development examples.
-
     Raises:
       UserError: the file cannot be read, or its labels differ from the model's.
     """

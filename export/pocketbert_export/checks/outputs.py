@@ -1,41 +1,40 @@
-"""Checks of the verification gate: pure functions of outputs and counts.
+"""Checks in the verification gate: pure functions on outputs and counts.
 
-**Relative differences.** Each difference is divided by the root mean square of the reference. One bound then serves
-networks with logits near 0.1 and near 10. A constant in all outputs would inflate this scale and hide errors. So if a
-constant has no meaning for the task, outputs are compared twice, raw and centred, each on its own scale, and the
-larger difference counts. Classification is centred over the classes of each text, because softmax ignores a constant.
-Regression is centred over the texts and spans over the tokens, because only differences matter there. Rounding grows
-with the size of the sums in a score, not with the spread of the scores (a random network: 0.0033 of the spread in
-float16). So the scale of centred scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
+**Relative differences.** Each difference is divided by the reference's root mean square. One bound then serves networks
+with logits near 0.1 and near 10. A constant in all outputs would inflate this scale and hide errors. If a constant has
+no meaning for the task, outputs are therefore compared raw and centred, each on its own scale, and the larger
+difference counts. Classification is centred over each text's classes, because softmax ignores a constant; regression
+over the texts and spans over the tokens, because only differences matter there. Rounding grows with the sums in a
+score, not with the spread between scores (a random network: 0.0033 of the spread in float16). So the scale for centred
+scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
 
-**Embeddings.** One feature of a vector has no meaning alone, and some features have heavy tails. Each text counts with
-the root mean square over its features. The mean cosine to the float model's vector has a bound of its own.
+**Embeddings.** One feature in a vector has no meaning alone, and some have heavy tails. Each text counts with the root
+mean square over its features. The mean cosine to the float model's vector has its own bound.
 
-**Lengths.** At different lengths of a bundle, a text meets the same weights. Only the order of summation differs
-(`float32` bound). With int8, a difference in the last bit may move an activation by one step of 1/255 of its range.
+**Lengths.** A text meets the same weights at each length. Only the order of summation differs (`float32` bound). With
+int8, a difference in the last bit may move an activation by one step, 1/255 of its range.
 
-**Own outputs.** A file must reproduce its own golden outputs (`own_difference`) on another processor, which sums in
-another order: ten times the rounding bound in floats; a tenth with int8, because values that cross a rounding boundary
-of 1/255 of their range occur in every layer.
+**Own outputs.** A file must reproduce its own golden outputs (`own_difference`) on another processor, with sums in
+another order: ten times the rounding bound in floats; a tenth with int8, because in every layer some values cross a
+rounding boundary, 1/255 of their range.
 
-**Responses.** Changes are compared by regression: how much the outputs move when the text changes (`sensitivity`) or
-the segment ids change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. The slope is
-0 if the file ignores an input, -1 if it responds with the opposite sign, and 1 under rounding, whose noise goes into
-the rest. The standard error of the slope over n texts is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs
-from 1 by more than 0.5 plus four standard errors. Normal noise exceeds four once in 16,000 times. No recipe needs its
-own bound, because the error grows with int8's noise. Changes of the float model below 2.5e-5 of its outputs are float32
-rounding and are not compared. Segments change all texts in the same direction. Rounding in this direction goes into the
-slope and not into the rest, so `segments` also allows the root mean square difference of the unchanged outputs.
+**Responses.** A regression compares how much the outputs move when the text changes (`sensitivity`) or the segment ids
+change (`segments`). With x the float model's changes and y the file's, y = slope·x + rest. The slope is 0 if the file
+ignores an input, -1 if it responds with the opposite sign, and 1 under rounding, whose noise goes into the rest. Over n
+texts, the slope's standard error is |rest| / (|x|·sqrt(n - 1)). A check fails if the slope differs from 1 by more than
+0.5 plus four standard errors. Normal noise exceeds four once in 16,000 times. No recipe needs its own bound, because
+the error grows with int8's noise. Changes in the float model below 2.5e-5 of its outputs are float32 rounding and not
+compared. Segments change all texts in the same direction. Rounding in this direction goes into the slope, not the rest,
+so `segments` also allows the unchanged outputs' root mean square difference.
 
-**Metric.** The metric may drop by a number of points, or by a number of correct predictions that chance explains. Take
-the n examples that only one of model and bundle predicts correctly. A bundle of equal quality wins and loses equally
-many of them, and the difference has a standard deviation of sqrt(n) (McNemar 1947). `dynamic_wi8` may lose 2·sqrt(n);
-for small n this is the exact sign test at 5 %: four lost and none won pass, but five lost, or seven lost and one won,
-fail. Measured with the 6x384 network, n is 1 to 2.5 % of the examples: MRPC lost six of 408 and won two, CoLA lost
-seven of 1,043 and won four, SQuAD 1.1 lost thirteen of 853 and won seven. None of these differences is significant. At
-the gate's maximum of 3,000 examples both bounds agree: 2·sqrt(60) = 15 predictions are half a point. `float32` and
-`float16` hardly change the outputs, so chance is no excuse: they may lose one correct prediction, which in a small set
-can be any number of points.
+**Metric.** The metric may drop by some points, or by as many correct predictions as chance explains. Take the n
+examples predicted correctly by only one model, original or bundle. An equally good bundle wins and loses equally many,
+and the difference has the standard deviation sqrt(n) (McNemar 1947). `dynamic_wi8` may lose 2·sqrt(n); for small n this
+is the exact sign test at 5 %: four lost and none won pass, but five lost, or seven lost and one won, fail. With the
+6x384 network, n is 1 to 2.5 % of the examples: MRPC lost six of 408 and won two, CoLA lost seven of 1,043 and won four,
+SQuAD 1.1 lost thirteen of 853 and won seven; no difference is significant. At the gate's maximum, 3,000 examples, both
+bounds agree: 2·sqrt(60) = 15 predictions are half a point. `float32` and `float16` hardly change the outputs, so chance
+is no excuse: they may lose one correct prediction, in a small set any number of points.
 """
 
 from __future__ import annotations
@@ -55,25 +54,25 @@ from pocketbert.tasks.vectors import cosines
 
 Outputs = Mapping[str, np.ndarray]
 OWN_OUTPUTS = "goldens: outputs at export"
-# Share of the float model's change that may be missing or in excess, on top of four standard errors.
+# Part of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
 
 
 def token_outputs() -> set[str]:
-    """Names of outputs whose second axis counts tokens; their values at padding are not compared."""
-    # The second one is of the masked-LM head, which predicts no answer per token.
+    """Names the outputs whose second axis counts tokens; their values at padding are not compared."""
+    # The masked-LM head has the second one; it predicts no answer per token.
     return {"sequence_output", "prediction_logits"} | {
         name for task in TASKS.values() if task.per_token for name in task.output_names
     }
 
 
 def is_token_output(name: str) -> bool:
-    """Whether the second axis of an output counts tokens; of several heads, each output has its head in front."""
+    """Whether an output's second axis counts tokens; with several heads, `name` begins with the head's name."""
     return not {name, name.partition("_")[2]}.isdisjoint(token_outputs())
 
 
 class ScoredOutputs(NamedTuple):
-    """Scores of a set of outputs.
+    """Scores for a set of outputs.
 
     Attributes:
       metric: the task's metric, as a fraction.
@@ -86,16 +85,16 @@ class ScoredOutputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Result of one check.
+    """A check's result.
 
     Attributes:
-      name: name of the check.
+      name: the check's name.
       passed: whether `measured` is within `bound`. A metric also passes by its correct predictions; see `reason`.
       measured: the measured value; None if it is not a number.
       bound: the limit for `measured`; None for yes-or-no checks.
       reason: one sentence about the measured value, valid for passed and failed checks.
-      runtime: runtime of the outputs; None if nothing was executed.
-      scores: the metric of the float model and of the bundle, as fractions; None for other checks.
+      runtime: runtime that computed the outputs; None if nothing was executed.
+      scores: the float model's and the bundle's metric, as fractions; None for other checks.
     """
 
     name: str
@@ -107,18 +106,18 @@ class Check:
     scores: tuple[float, float] | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The check as an entry of `verification.json`."""
+        """Returns the entry for `verification.json`."""
         recorded = asdict(self)
         return {name: value for name, value in recorded.items() if name != "scores" or value is not None}
 
 
 def count_check(name: str, problems: Sized, reason: str) -> Check:
-    """A check that passes without problems."""
+    """Returns a check, passed if there are no problems."""
     return Check(name=name, passed=not problems, measured=float(len(problems)), bound=0.0, reason=reason)
 
 
 def check_finite(answers: Outputs) -> Check:
-    """Checks that a runtime computes: one that does not support a file may return zeros or NaN."""
+    """Checks for computed outputs: a runtime without support for a file may return zeros or NaN."""
     dead = [name for name, array in answers.items() if not np.isfinite(array).all() or not np.any(array)]
     reason = f"{', '.join(dead)}: all zero or not finite" if dead else "outputs are finite and not all zero"
     return count_check("finite", dead, reason)
@@ -129,7 +128,7 @@ def check_difference(
 ) -> list[Check]:
     """Compares outputs with the float model's: largest difference and root mean square difference.
 
-    `name` begins the names of the checks. Without a task, which determines the centring, raw outputs are compared only.
+    `name` begins the checks' names. The task determines the centring; without one, only raw outputs are compared.
     """
     largest, rms = _differences(reference, answers, task)
     count = len(next(iter(reference.values()), ()))
@@ -149,15 +148,15 @@ def check_own_answers(recorded: Outputs, answers: Outputs, bounds: Bounds, task:
 def check_response(
     name: str, what: str, reference: Outputs, answers: Outputs, scales: Outputs, rounding: Outputs | None = None
 ) -> Check:
-    """Compares changes of the outputs with the float model's; see the module docstring for the regression.
+    """Compares changes in the outputs with the float model's by the regression in the module docstring.
 
     Args:
-      name: name of the check.
+      name: the check's name.
       what: the changed input.
-      reference: changes of the float model, by output `[n, ...]`.
-      answers: changes of the bundle.
-      scales: outputs of the float model; changes that are tiny in comparison are rounding.
-      rounding: differences of the unchanged outputs, if one rounding error can change all texts alike; None for none.
+      reference: the float model's changes, by output `[n, ...]`.
+      answers: the bundle's changes.
+      scales: the float model's outputs; tiny changes in comparison are rounding.
+      rounding: differences between the unchanged outputs, if one rounding error can change all texts alike, else None.
     """
     worst, slope = 0.0, 1.0
     for output, expected in reference.items():
@@ -181,12 +180,12 @@ def check_response(
 
 
 def deviations(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
-    """Variation of outputs over the texts: centred, minus the mean over the texts."""
+    """Centres outputs, then subtracts the mean over the texts."""
     return {name: array - array.mean(axis=0) for name, array in centred(outputs, task).items()}
 
 
 def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
-    """Outputs in float64 without the constant that has no meaning for the task; see the module docstring."""
+    """Converts outputs to float64 and removes the constant without meaning for the task; see the module docstring."""
     exact = {name: np.asarray(array, np.float64) for name, array in outputs.items()}
     return exact if task is None else {name: task.of_output(name).centred(array) for name, array in exact.items()}
 
@@ -194,9 +193,9 @@ def centred(outputs: Outputs, task: Task | None) -> dict[str, np.ndarray]:
 def check_labels(
     task: Task, reference: np.ndarray, answers: np.ndarray, bounds: Bounds, head: str = ""
 ) -> Check | None:
-    """Compares decisions by logits `[n, ...]`, except near ties of the float model; None if the task makes none.
+    """Compares decisions by logits `[n, ...]`, except the float model's near ties; None if the task makes none.
 
-    A change by `bounds.rms_difference` can turn a near tie. `head` is the name of one of several heads.
+    A change by `bounds.rms_difference` can turn a near tie. `head` names one head among several.
     """
     decisions = task.decisions(reference, answers, bounds.rms_difference)
     if decisions is None:
@@ -217,10 +216,10 @@ def check_metric(
 ) -> Check:
     """Checks that the metric drops by at most the bound, or by no more correct predictions than chance explains.
 
-    Correct predictions count as in accuracy, because one may be worth 0.1 points of F1 or 0.4 points of Matthews
+    Correct predictions count as in accuracy, because one may be worth 0.1 points in F1 or 0.4 points in Matthews
     correlation. If none is lost and F1 drops, predictions have moved between classes; `check_labels` bounds their
-    number. A correlation of scores is a mean over the examples: one example's share is worth one prediction.
-    `reference` and `answers` score the examples in the same order.
+    number. In a correlation, a mean over the examples, one example's share is worth one prediction. `reference` and
+    `answers` score the examples in the same order.
     """
     drop = 100 * (reference.metric - answers.metric)
     reason = (
@@ -246,7 +245,7 @@ def check_metric(
 
 
 def check_angles(reference: Outputs, answers: Outputs, bounds: Bounds) -> Check:
-    """Checks the mean cosine between the embeddings `[n, d]` of the float model and of the bundle."""
+    """Checks the mean cosine between the float model's and the bundle's embeddings `[n, d]`."""
     (name,) = reference
     angles = cosines(reference[name], answers[name])
     degrees = float(np.degrees(np.arccos(np.clip(angles, -1.0, 1.0))).max(initial=0.0))
@@ -256,7 +255,7 @@ def check_angles(reference: Outputs, answers: Outputs, bounds: Bounds) -> Check:
 
 
 def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
-    """Checks that the content of the padding changes no bit: it is masked before any sum."""
+    """Checks that the padding's content changes no bit: it is masked before any sum."""
     largest = max(
         (float(np.max(np.abs(array - answers_with_noise[name]), initial=0.0)) for name, array in answers.items()),
         default=0.0,
@@ -265,7 +264,7 @@ def check_padding(answers: Outputs, answers_with_noise: Outputs) -> Check:
 
 
 def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task: Task | None = None) -> Check:
-    """Checks that a text has the same outputs at every sufficient length."""
+    """Checks that a text has the same outputs at every length it fits."""
     lengths = sorted(answers_by_length)
     first = answers_by_length[lengths[0]]
     largest = max(
@@ -278,7 +277,7 @@ def check_lengths(answers_by_length: Mapping[int, Outputs], bounds: Bounds, task
 
 
 def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
-    """Outputs without padding: `[n, s, ...]` per token becomes `[tokens, ...]`; `mask` is `[n, s]`, 1 = token."""
+    """Removes padding: `[n, s, ...]` per token becomes `[tokens, ...]`; `mask` is `[n, s]`, 1 = token."""
     return {
         name: array[mask == 1] if is_token_output(name) and array.shape[1:2] == mask.shape[1:] else array
         for name, array in outputs.items()
@@ -286,12 +285,12 @@ def real_values(outputs: Outputs, mask: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def join(parts: Sequence[Outputs]) -> dict[str, np.ndarray]:
-    """Concatenates the outputs of several calls."""
+    """Concatenates outputs from several calls."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _differences(reference: Outputs, answers: Outputs, task: Task | None) -> tuple[float, float]:
-    """Relative largest and root mean square difference of the worst output; NaN if the shapes or names differ."""
+    """Relative largest and root mean square difference in the worst output; NaN if the shapes or names differ."""
     if any(name not in answers or answers[name].shape != expected.shape for name, expected in reference.items()):
         return math.nan, math.nan
     same_names = {name: answers[name] for name in reference}

@@ -1,4 +1,4 @@
-"""Validation set of the gate: rows of tokens from real texts or questions, and the task's metric."""
+"""The gate's validation set: rows of tokens from real texts or questions, and the task's metric."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ from pocketbert_export.checks.outputs import Outputs, ScoredOutputs
 from pocketbert_export.tflite.length_buckets import Inputs
 
 # With int8, about 2 % of 3,000 predictions differ. By chance alone, the metric's standard deviation is
-# 60 ** 0.5 / 3000 = 0.26 points, so a drop of half a point stands out.
+# 60 ** 0.5 / 3000 = 0.26 points, so a drop by half a point stands out.
 MOST_EXAMPLES = 3000
 
 
 class ValidationSet:
-    """Rows of tokens with labels, if known.
+    """Tokenized rows with labels, if known.
 
     Args:
-      task: task of the bundle, under the data's name; None for a bare encoder.
-      data: source of about `MOST_EXAMPLES` evenly spaced rows.
-      tokenizer: tokenizer of the bundle.
-      length: longest length of the bundle.
+      task: the bundle's task, under the data's name; None for a bare encoder.
+      data: source for about `MOST_EXAMPLES` evenly spaced rows.
+      tokenizer: the bundle's tokenizer.
+      length: the bundle's longest length.
       windows: the task's `window_options`.
-
     Attributes:
       encoded: int32 `[n, s]` by name.
       count: number of texts or questions.
-      source: source of the examples.
+      source: where the examples come from.
       labelled: whether a metric can be computed.
     """
 
@@ -57,31 +56,31 @@ class ValidationSet:
         self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
 
     def score(self, name: str, outputs: Outputs, order: np.ndarray) -> ScoredOutputs:
-        """Computes the metric of some outputs, and which predictions are correct.
+        """Computes the metric and marks the correct predictions.
 
         Args:
-          name: name of the metric.
+          name: the metric's name.
           outputs: by name, row after row without padding.
           order: `[n]`, index of each row.
         """
         return ScoredOutputs(*self._rows.score(self._in_order(outputs, order), name))
 
     def resampled(self, name: str, outputs: Outputs, order: np.ndarray) -> Callable[[np.ndarray], float]:
-        """Computes the metric of the texts at some indices."""
+        """Computes the metric for the texts at some indices."""
         return self._rows.resampled(self._in_order(outputs, order), name)
 
     def decided(self, outputs: Outputs, order: np.ndarray) -> Outputs:
-        """The outputs that decide, such as those of the first token of each word; for the arguments see `score`."""
+        """Returns the outputs that decide, such as those at each word's first token; for the arguments see `score`."""
         ordered = self._in_order(outputs, order)
         decided = self._rows.decided
         places = decided if isinstance(decided, Mapping) else {} if decided is None else dict.fromkeys(ordered, decided)
         return {name: values[places[name]] if name in places else values for name, values in ordered.items()}
 
     def _in_order(self, outputs: Outputs, order: np.ndarray) -> dict[str, np.ndarray]:
-        """Outputs in the order of the examples; see `score`."""
+        """Outputs in the examples' order; see `score`."""
         offsets = self._rows.encoded.offsets
         lengths = np.diff(offsets)[order]
-        # Positions of the tokens with outputs in the order of the rows.
+        # Token positions for the outputs in row order.
         behind = np.cumsum(lengths)
         of_tokens = np.arange(behind[-1]) + np.repeat(offsets[order] - (behind - lengths), lengths)
         ordered = {}
@@ -93,7 +92,7 @@ class ValidationSet:
 
 
 def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:
-    """Returns the gate's metric: the given one, otherwise the task's; None if the task has none.
+    """Returns the metric for the gate: the given one, otherwise the task's; None if the task has none.
 
     Raises:
       UserError: the task has no such metric, or the examples have no labels.
