@@ -1,1 +1,1 @@
-"""Quantization: calibration, and changes of a file's weights and activations."""
+"""Quantization: calibration, and changes to weights and activations."""

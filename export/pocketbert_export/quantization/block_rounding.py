@@ -1,8 +1,8 @@
-"""Round matrices to int4 in blocks that share a scale.
+"""Round matrices to int4 in blocks with a common scale.
 
-`round_blocks` chooses the scale of each block by its squared error. `round_with_moments` also lets the weights that are
-not rounded yet compensate for the errors of those that are: GPTQ (Frantar et al. 2022, "GPTQ: Accurate Post-Training
-Quantization for Generative Pre-trained Transformers", algorithm 1), in blocks of columns.
+`round_blocks` chooses each block's scale by its squared error. `round_with_moments` also lets weights compensate for
+the errors in those rounded before: GPTQ (Frantar et al. 2022, "GPTQ: Accurate Post-Training Quantization for Generative
+Pre-trained Transformers", algorithm 1), in blocks of columns.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 _LOWEST, _HIGHEST = -8, 7
-# Scales to try, relative to the one with which the largest weight is 7.
+# Scales to try, relative to the one that maps the largest weight to 7.
 _SHARES = np.linspace(0.7, 1.1, 17)
-# Added to the diagonal of the moments, relative to its mean (GPTQ, section 3.3).
+# Added to the moments' diagonal, relative to its mean (GPTQ, section 3.3).
 _DAMPING = 0.01
 _SMALLEST = 1e-7
 
 
 def round_blocks(matrix: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds each block of a float matrix `[rows, width]` to nearest, with the scale of least squared error.
+    """Rounds each block in a float matrix `[rows, width]` to nearest, with the scale for the least squared error.
 
     Returns int8 `[rows, width]` from -8 to 7, and float16 scales `[rows, blocks]`. The block size divides the width.
     """
@@ -30,7 +30,7 @@ def round_blocks(matrix: np.ndarray, block_size: int) -> tuple[np.ndarray, np.nd
 def round_with_moments(matrix: np.ndarray, moments: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Rounds a dense layer's weights so that its outputs change little, rather than its weights.
 
-    Takes float `[outputs, inputs]` and the sums of products of the layer's inputs over tokens, `[inputs, inputs]`;
+    Takes float `[outputs, inputs]` and the summed products between the layer's inputs over tokens, `[inputs, inputs]`;
     returns int8 `[outputs, inputs]` from -8 to 7, and float16 scales `[outputs, blocks]`.
     """
     weights, inverse = matrix.astype(np.float64), _inverse_factor(moments)
@@ -52,13 +52,13 @@ def round_with_moments(matrix: np.ndarray, moments: np.ndarray, block_size: int)
 
 
 def pack(numbers: np.ndarray) -> bytes:
-    """Two numbers a byte, the first in the lower half, as TFLite stores int4."""
+    """Packs two numbers a byte, the first in the lower half, as TFLite stores int4."""
     halves = numbers.reshape(-1).view(np.uint8) & 15
     return (halves[0::2] | (halves[1::2] << 4)).tobytes()
 
 
 def _best_scales(blocks: np.ndarray, importance: np.ndarray) -> np.ndarray:
-    """float16 scale of each block `[n, size]`, with the least error weighted by `importance` `[size]`."""
+    """float16 scale per block `[n, size]`, with the least error weighted by `importance` `[size]`."""
     largest = np.maximum(np.abs(blocks).max(axis=1), _SMALLEST)
     best = np.full(len(blocks), np.inf)
     chosen = np.zeros(len(blocks), np.float16)
@@ -75,7 +75,7 @@ def _rounded(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def _inverse_factor(moments: np.ndarray) -> np.ndarray:
-    """Upper Cholesky factor of the inverse of the damped moments."""
+    """Upper Cholesky factor for the damped moments' inverse."""
     damped = moments.astype(np.float64)
     diagonal = np.einsum("ii->i", damped)
     # Inputs without tokens and padding are never read.

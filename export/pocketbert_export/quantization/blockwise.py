@@ -1,7 +1,7 @@
-"""Prepare a float graph for int4 weights in blocks, which share a scale each.
+"""Prepare a float graph for int4 weights in blocks, each with its scale.
 
-LiteRT asks for two changes. There is no int4 GATHER, but EMBEDDING_LOOKUP reads int4 rows. Blocks divide
-the width of a weight, so other widths are padded with zeros. Both changes are exact.
+LiteRT requires two changes. There is no int4 GATHER, but EMBEDDING_LOOKUP reads int4 rows. Blocks divide a weight's
+width, so other widths are padded with zeros. Both changes are exact.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert_export.recipes import BLOCK_SIZE
 from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
-# Like the converter, which quantizes matrices from this number of elements on.
+# The converter, too, quantizes matrices from this number of elements on.
 FEWEST_QUANTIZED = 1024
 
 
 def prepare_for_blocks(content: bytes) -> bytes:
-    """Replaces the large GATHERs of rows by EMBEDDING_LOOKUP, and pads inputs of dense layers to whole blocks."""
+    """Replaces large row GATHERs by EMBEDDING_LOOKUP, and pads dense layers' inputs to whole blocks."""
     model = read_model(content)
     editor = GraphEditor(model)
     for graph in model.subgraphs:
@@ -72,7 +72,7 @@ def _lookup(editor: GraphEditor, graph: Any, operator: Any, table: np.ndarray) -
 
 
 def _pad(editor: GraphEditor, graph: Any, operator: Any, kernel: np.ndarray, padded: dict[int, int]) -> list[Any]:
-    """The dense layer, after a PAD of its input if that has no whole number of blocks and is not padded yet."""
+    """The dense layer, after a PAD if its input is not padded yet and has no whole number of blocks."""
     source, width = int(operator.inputs[0]), kernel.shape[1]
     missing = -width % BLOCK_SIZE
     if not missing:

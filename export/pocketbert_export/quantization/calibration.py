@@ -1,9 +1,9 @@
-"""Calibration: ranges of the activations of a float file, for static quantization.
+"""Calibration: activation ranges in a float file, for static quantization.
 
 The file runs on calibration texts, each in the shortest signature that fits, and only real tokens count.
-ai-edge-quantizer's own calibration averages the ranges of successive texts and includes padding.
+ai-edge-quantizer's own calibration averages the ranges over successive texts and includes padding.
 
-Three methods turn the values of a tensor into a range:
+Three methods turn a tensor's values into a range:
 
 - `min_max`: all values.
 - `percentile`: all but one value in 20,000 on each side.
@@ -45,11 +45,11 @@ Ranges = dict[int, tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationTexts:
-    """Rows of tokens from calibration texts.
+    """Tokenized calibration texts.
 
     Attributes:
-      measured: texts that give the ranges, by length.
-      dev: texts that choose between the methods, by length.
+      measured: texts for the ranges, by length.
+      dev: texts to choose between the methods, by length.
       data: all texts, with their labels if known.
       digest: SHA-256 of the texts.
       scored: texts or pairs for the task's metric.
@@ -62,7 +62,7 @@ class CalibrationTexts:
     scored: LabelledData
 
     def record(self, method: str) -> dict[str, Any]:
-        """The entry of `bundle.json`, with the method that used the texts."""
+        """Returns the entry for `bundle.json`, with the method that used the texts."""
         return {"texts": len(self.data), "sha256": self.digest, "method": method}
 
 
@@ -80,14 +80,14 @@ def choose_texts(
 
     Args:
       data: calibration texts; labels are not read.
-      gate: examples of the verification gate, which are left out.
-      tokenizer: tokenizer of the model.
-      lengths: sequence lengths of the file; longer texts are truncated to the longest.
+      gate: the verification gate's examples, which are left out.
+      tokenizer: the model's tokenizer.
+      lengths: the file's sequence lengths; longer texts are truncated to the longest.
       most: number of texts to draw.
-      seed: seed of the draw.
+      seed: seed for the draw.
       scored: texts or pairs for the task's metric; None for the drawn ones.
     Raises:
-      UserError: fewer than `FEWEST_TEXTS` texts, without those of the gate.
+      UserError: fewer than `FEWEST_TEXTS` texts, without the gate's.
     """
     texts, places = _texts(data), drawn_places(data, gate, most, seed)
     shared = {*texts} & ({*_texts(gate)} if gate is not None else set())
@@ -108,17 +108,13 @@ def choose_texts(
 
 
 def drawn_places(data: LabelledData, gate: LabelledData | None, most: int, seed: int = 0) -> list[int]:
-    """Positions of drawn texts; raises a `UserError` as `usable_texts` does."""
+    """Draws positions from the usable texts; raises a `UserError` as `usable_texts` does."""
     usable = usable_texts(data, gate)
     return [usable[index] for index in np.random.default_rng(seed).permutation(len(usable))[:most]]
 
 
 def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
-    """Positions of different texts that the gate does not use.
-
-    Raises:
-      UserError: there are fewer than `FEWEST_TEXTS`.
-    """
+    """Returns positions of different texts outside the gate; raises a `UserError` if fewer than `FEWEST_TEXTS`."""
     texts, taken = _texts(data), set() if gate is None else set(_texts(gate))
     # The same text twice tells nothing new.
     first = {text: index for index, text in reversed(list(enumerate(texts)))}
@@ -135,7 +131,7 @@ def usable_texts(data: LabelledData, gate: LabelledData | None) -> list[int]:
 def largest_per_channel(
     content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int], *, padding: bool = False
 ) -> dict[int, np.ndarray]:
-    """Largest absolute output of a float file's operators per channel, on real tokens or with padding, too.
+    """Finds each channel's largest absolute output from a float file's operators, on real tokens or with padding, too.
 
     Position → float32 `[channels]`, NaN if a value is NaN; `[1]` if the last axis counts tokens.
     """
@@ -151,7 +147,7 @@ def largest_per_channel(
 def root_mean_squares(
     content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]
 ) -> dict[int, np.ndarray]:
-    """Root mean square of each channel of the inputs of a float file's dense layers, by position."""
+    """Returns, by position, each channel's root mean square in the inputs to a float file's dense layers."""
     source_of = _sources(content, positions)
     sums: dict[int, np.ndarray] = {}
     counts: dict[int, int] = {}
@@ -162,7 +158,7 @@ def root_mean_squares(
 
 
 def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> dict[int, np.ndarray]:
-    """Sums of products of the inputs of a float file's dense layers over all tokens.
+    """Sums products between dense layers' inputs over all tokens.
 
     Position → float64 `[inputs, inputs]`; layers with the same input share an array.
     """
@@ -174,10 +170,10 @@ def second_moments(content: bytes, buckets: Sequence[LengthBucket], positions: S
 
 
 class ActivationHistograms:
-    """Histograms of operators' outputs over the real tokens of texts, which run twice: for limits, and for counts."""
+    """Histograms of operators' outputs over the texts' real tokens. The texts run twice: for limits, and for counts."""
 
     def __init__(self, content: bytes, buckets: Sequence[LengthBucket], positions: Sequence[int]) -> None:
-        # 0 is in every range, because padding and relu need it exactly.
+        # Every range contains 0, because padding and relu need it exactly.
         self._limits: Ranges = dict.fromkeys(positions, (0.0, 0.0))
         self._squares: dict[int, np.ndarray] = {}
         for position, values in _activations(content, buckets, positions):
@@ -189,16 +185,16 @@ class ActivationHistograms:
             self._counts[position] += np.histogram(values, bins=_BINS, range=self._limits[position])[0]
 
     def ranges(self, method: RangeMethod, levels: int = 256) -> Ranges:
-        """The range of each operator's outputs, for a number of quantized values."""
+        """Returns the range for each operator's outputs with `levels` quantized values."""
         if method == "min_max":
             return dict(self._limits)
         pick = percentile_range if method == "percentile" else least_error_range
         return {position: pick(self._counts[position], *limits, levels) for position, limits in self._limits.items()}
 
     def rounding_errors(self, ranges: Ranges) -> dict[int, float]:
-        """Root mean square int8 rounding error of operators' outputs, relative to their median channel.
+        """Returns the outputs' root mean square int8 rounding errors, relative to each operator's median channel.
 
-        A few large channels must not hide what the others lose.
+        A few large channels must not hide losses in the others.
         """
         errors = {}
         for position, limits in self._limits.items():
@@ -231,7 +227,7 @@ def _activations(
 
     model = read_model(content)
     with warnings.catch_warnings(), stderr_on_failure():
-        # About the memory of all intermediate tensors.
+        # About the memory for all intermediate tensors.
         warnings.simplefilter("ignore")
         interpreter = Interpreter(model_content=content, experimental_preserve_all_tensors=True)
     graphs = {signature.signatureKey.decode(): signature.subgraphIndex for signature in model.signatureDefs}
@@ -250,10 +246,10 @@ def _activations(
 
 
 def _without_padding(values: np.ndarray, length: int, count: int, product: AttentionProduct | None) -> np.ndarray:
-    """Values at the first tokens; of attention logits `[1, heads, queries, keys]` or contexts, too."""
+    """Values at the first tokens, also in attention logits `[1, heads, queries, keys]` and contexts."""
     if product is None:
         rows = values.reshape(-1, values.shape[-1])
-        # The last layer of a classifier has one row.
+        # A classifier's last layer has one row.
         return rows[:count] if len(rows) == length else rows
     queries = values[:, :, :count] if values.shape[2] == length else values
     # A dense layer may read a context, with channels.
@@ -261,14 +257,14 @@ def _without_padding(values: np.ndarray, length: int, count: int, product: Atten
 
 
 def percentile_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
-    """Range of a histogram without the outermost values on either side; see `least_error_range`."""
+    """Returns a histogram's range without the outermost values on either side; see `least_error_range`."""
     edges, share = np.linspace(low, high, len(counts) + 1), np.cumsum(counts) / counts.sum()
     first, last = np.searchsorted(share, [_OUTSIDE, 1 - _OUTSIDE])
     return min(float(edges[first]), 0.0), max(float(edges[last + 1]), 0.0)
 
 
 def least_error_range(counts: np.ndarray, low: float, high: float, levels: int = 256) -> tuple[float, float]:
-    """Searches the range of a histogram with the smallest squared error; both ends shrink independently.
+    """Searches the range with the smallest squared error in a histogram; both ends shrink independently.
 
     The bins have equal width, from `low`, at most 0, to `high`, at least 0. There are `levels` quantized values.
     """
@@ -291,7 +287,7 @@ def least_error_range(counts: np.ndarray, low: float, high: float, levels: int =
 def _rounding_error(
     counts: np.ndarray, limits: tuple[float, float], chosen: tuple[float, float], levels: int = 256
 ) -> float:
-    """Sum of the squared rounding errors of a histogram's values, relative to the sum of their squares."""
+    """A histogram's summed squared rounding errors, relative to the sum of its squared values."""
     edges = np.linspace(*limits, len(counts) + 1)
     used = counts > 0
     centres, weights = ((edges[1:] + edges[:-1]) / 2)[used], counts[used]
@@ -302,7 +298,7 @@ def _rounding_error(
 
 
 def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
-    """Outputs of a file for each text, in order, without padding."""
+    """Runs a file; returns the outputs for each text, in order, without padding."""
     from ai_edge_litert.interpreter import Interpreter
 
     with stderr_on_failure():
@@ -317,7 +313,7 @@ def outputs_of(content: bytes, buckets: Sequence[LengthBucket]) -> list[dict[str
 
 
 def relative_error(expected: Sequence[Mapping[str, np.ndarray]], received: Sequence[Mapping[str, np.ndarray]]) -> float:
-    """Root mean square difference of all outputs, divided by the root mean square of the expected ones."""
+    """Root mean square difference over all outputs, divided by the expected outputs' root mean square."""
     joined = [
         np.concatenate([values.ravel() for outputs in answers for values in outputs.values()])
         for answers in (expected, received)

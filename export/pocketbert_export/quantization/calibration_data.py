@@ -1,4 +1,4 @@
-"""Source of calibration texts, and the checks of the options before the conversion."""
+"""Find calibration texts, and check the options before the conversion."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def calibration_data(
     examples: LabelledData | TaskData | str | os.PathLike[str] | None,
     options: CalibrationOptions,
 ) -> LabelledData | None:
-    """Finds the source of calibration texts, and checks the options.
+    """Finds the source for calibration texts, and checks the options.
 
     Args:
-      task: task of the model; None for a bare encoder.
-      recipe: recipe of the export.
+      task: the model's task; None for a bare encoder.
+      recipe: the export's recipe.
       source: calibration texts, a run's data, a path, or None; see `exporter.export`.
-      examples: examples of the verification gate; those of a run come with training examples.
+      examples: the verification gate's examples; if from a run, they come with training examples.
       options: calibration options.
     Returns:
       The texts; None for an export without.
@@ -65,7 +65,7 @@ def calibration_data(
 def calibration_texts(
     model: Model, data: LabelledData, gate: LabelledData, lengths: Sequence[int], options: CalibrationOptions
 ) -> CalibrationTexts:
-    """Draws and tokenizes calibration texts, without the examples of the gate; too few are a `UserError`."""
+    """Draws and tokenizes calibration texts, without the gate's examples; raises a `UserError` for too few."""
     assert model.tokenizer is not None
     most, pairs = options.calibration_examples, None
     read, read_by_gate = (part if model.task is None else get_task(model.task).inputs(part) for part in (data, gate))

@@ -1,12 +1,12 @@
-"""Scale single channels of activations in a float file by powers of two, without changing its outputs.
+"""Scale single activation channels in a float file by powers of two, without changing its outputs.
 
-The weights that write a channel are multiplied by its scale, and the weights that read it are divided. Operators such
-as ADD need the same scale in their inputs and outputs. These channels form a group. In a MobileBERT with folded NoNorm,
-the groups of the residual stream are the free vector t of s[l] = t ∘ Π gamma (`graph_optimization.fold_no_norm`): all
-layers share it, and linear heads divide their kernels by it. Groups exist inside each bottleneck and behind relu, too.
+A channel's scale multiplies the weights that write it, and divides the weights that read it. Operators such as ADD need
+the same scale in their inputs and outputs, so their channels form a group. In a MobileBERT with folded NoNorm, the
+residual stream's groups are the free vector t in s[l] = t ∘ Π gamma (`graph_optimization.fold_no_norm`): all layers
+share it, and linear heads divide their kernels by it. Groups exist inside each bottleneck and behind relu, too.
 
-Powers of two make this exact: float32 outputs keep every bit. Other operators, such as GELU or a layer norm, fix the
-scale of their groups at 1. If a scaled tensor is an output of the file, a MUL in front of it restores its values.
+Powers of two make this exact: float32 outputs keep every bit. Other operators, such as GELU or a layer norm, fix their
+groups' scale at 1. If the file outputs a scaled tensor, a MUL in front restores its values.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _Link = tuple[int, int, int, int, int]
 
 
 class ChannelGroups:
-    """Groups of channels that share a scale; channels count along the last axis of a tensor."""
+    """Groups of channels with a common scale; channels count along a tensor's last axis."""
 
     def __init__(self, model: schema.ModelT) -> None:
         graph = model.subgraphs[0]
         reader = _Reader(model, graph)
-        # Channel 0 stands for all whose scale is 1.
+        # Channel 0 stands for all with the scale 1.
         count, starts = 1, {}
         self._first: dict[tuple[int, int], tuple[int, int]] = {}
         for position, operator in enumerate(graph.operators):
@@ -49,7 +49,7 @@ class ChannelGroups:
         self.count, self._labels = connected_components(links, directed=False)
 
     def of(self, position: int, number: int = 0) -> np.ndarray:
-        """Group of each channel of an operator's output; empty if it is no activation."""
+        """Returns each channel's group in an operator's output; empty if it is no activation."""
         first, width = self._first.get((position, number), (0, 0))
         return self._labels[first : first + width]
 
@@ -60,10 +60,7 @@ class ChannelGroups:
 
 
 def scale_channels(content: bytes, groups: ChannelGroups, scales: np.ndarray) -> bytes:
-    """Content of a float32 file with scaled channels and the same outputs.
-
-    The scale of each group must be a power of two, and 1 for those that are not `movable`.
-    """
+    """Scales a float32 file's channels, with equal outputs, by powers of two; 1 unless a group is `movable`."""
     model = read_model(content)
     editor = GraphEditor(model)
     for graph in model.subgraphs:
@@ -79,7 +76,7 @@ def scale_channels(content: bytes, groups: ChannelGroups, scales: np.ndarray) ->
 
 
 class _Reader:
-    """Reads tensors of a graph."""
+    """Reads a graph's tensors."""
 
     def __init__(self, model: schema.ModelT, graph: schema.SubGraphT) -> None:
         self._model, self._graph = model, graph
@@ -120,7 +117,7 @@ def _pairs(starts: dict[int, int], reader: _Reader, operator: schema.OperatorT) 
 
 
 def _links(reader: _Reader, operator: schema.OperatorT, inputs: list[int], outputs: list[int]) -> list[_Link] | None:
-    """Channels of activations with the same scale; None if the operator fixes their scales at 1."""
+    """Activation channels with the same scale; None if the operator fixes their scales at 1."""
     name = reader.name(operator)
     widths = [reader.width(index) for index in inputs], [reader.width(index) for index in outputs]
     constants = [int(index) for index in operator.inputs if int(index) >= 0 and reader.is_constant(int(index))]
@@ -153,7 +150,7 @@ def _links(reader: _Reader, operator: schema.OperatorT, inputs: list[int], outpu
 
 
 class _Scaling:
-    """Scales the channels of one graph, by tensor."""
+    """Scales a graph's channels, by tensor."""
 
     def __init__(
         self, model: schema.ModelT, graph: schema.SubGraphT, editor: GraphEditor, scales: dict[int, np.ndarray]
@@ -184,7 +181,7 @@ class _Scaling:
             factors = dict.fromkeys(range(2), output)
         indices = [int(index) for index in operator.inputs]
         for number, index in enumerate(indices):
-            # A scalar multiplies all channels of a group, whose scale does not change.
+            # A scalar multiplies all channels in a group and leaves its scale.
             if number in factors and index >= 0 and self._reader.is_constant(index) and self._reader.shape(index):
                 values = self._editor.values(self._graph, index)
                 assert values is not None
@@ -193,7 +190,7 @@ class _Scaling:
         operator.inputs = indices
 
     def _restore_outputs(self) -> Iterator[schema.OperatorT]:
-        """Gives scaled outputs of the file their values back."""
+        """Restores the values of scaled outputs."""
         graph, editor = self._graph, self._editor
         for index in dict.fromkeys(int(index) for index in graph.outputs):
             if index in self._scales:

@@ -1,13 +1,13 @@
-"""Equalization: scales of single channels move out of activations, so that they share one int8 range without loss.
+"""Equalization: single channels' scales move out of activations, so that all share one int8 range without loss.
 
 Static int8 has one range per tensor. In BERT's feed-forward outputs, a single channel may be much larger than all
-others, which then lose their bits. Here the weights of each channel are multiplied
-by a power of two, which per-channel quantization of weights absorbs, and a multiplication behind the layer divides by
-it. Powers of two make this exact in float arithmetic.
+others, which then lose their bits. Here each channel's weights are multiplied by a power of two, absorbed by
+per-channel quantization, and a multiplication behind the layer divides by it. Powers of two make this exact in float
+arithmetic.
 
-GELU's outputs have large channels, too. Here a multiplication behind GELU divides by the power of two, and the next
-layer's weights of this input are multiplied by it. These weights share a scale per output, so only the root of the
-factor moves, as in SmoothQuant (Xiao et al. 2023, eq. 4 with α = 0.5). Small channels keep room for other texts.
+GELU's outputs have large channels, too. A multiplication behind GELU divides by the power of two, and the next layer's
+weights for this input are multiplied by it. These weights share a scale per output, so only the factor's root moves, as
+in SmoothQuant (Xiao et al. 2023, eq. 4 with α = 0.5). Small channels keep room for other texts.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_na
 
 _DENSE = "FULLY_CONNECTED"
 
-# An activation is equalized if its largest channel is this many times the median one, which otherwise has 6 of 8 bits.
+# An activation is equalized if its largest channel is so many times the median one, which otherwise has 6 of 8 bits.
 _UNEQUAL = 4.0
-# The same for inputs of dense layers, which weights pay for.
+# The same for dense layers' inputs; their weights pay for it.
 UNEQUAL_INPUTS = 8.0
 
 
 def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[int, np.ndarray]:
-    """Selects the activations whose largest channel is more than `ratio` times as large as the median one."""
+    """Selects the activations with a largest channel above `ratio` times the median one."""
     return {
         position: sizes
         for position, sizes in largest.items()
@@ -39,7 +39,7 @@ def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[
 
 
 def lone_inputs(content: bytes) -> list[int]:
-    """Positions of operators such as GELU: static files read their float outputs in int8 dense layers alone."""
+    """Finds operators such as GELU: static files read their float outputs in int8 dense layers alone."""
     model = read_model(content)
     graph = model.subgraphs[0]
     outputs = set(map(int, graph.outputs))
@@ -66,13 +66,11 @@ def lone_inputs(content: bytes) -> list[int]:
 
 
 def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
-    """Equalizes the outputs of dense layers, and activations that dense layers alone read.
+    """Equalizes dense layers' outputs, and activations read by dense layers alone; the outputs stay equal, bit for bit.
 
     Args:
       content: content of a float file with the same operators in every signature.
-      largest: position of a FULLY_CONNECTED, or of one of `lone_inputs` → largest absolute output of each channel.
-    Returns:
-      Content of a file that computes the same outputs, bit for bit.
+      largest: position of a FULLY_CONNECTED, or one from `lone_inputs` → each channel's largest absolute output.
     """
     model = read_model(content)
     editor = GraphEditor(model)
@@ -84,7 +82,7 @@ def equalize(content: bytes, largest: Mapping[int, np.ndarray]) -> bytes:
         factors[position] = np.exp2(np.ceil(exponent * np.log2(share))).astype(np.float32)
     for graph in model.subgraphs:
         operators: list[Any] = []
-        # Activation → its equalized form, and the factors that the readers' weights absorb.
+        # Activation → its equalized form, and the factors for its readers' weights.
         equalized: dict[int, tuple[int, np.ndarray]] = {}
         for position, operator in enumerate(graph.operators):
             operators.append(operator)

@@ -1,7 +1,7 @@
-"""Range of every activation in a float file, for runtimes that compute in float16.
+"""Ranges of all activations in a float file, for runtimes with float16 arithmetic.
 
-A `float16` file computes in float32 on the CPU. A GPU computes in float16, whose largest number is 65,504, and gives
-infinite or undefined outputs if an activation exceeds it. The file itself runs here, so graph optimizations count.
+A `float16` file computes in float32 on the CPU. A GPU computes in float16, where numbers end at 65,504, and gives
+infinite or undefined outputs if an activation exceeds this. The file itself runs here, so graph optimizations count.
 
 Padding counts: its softmax weight is 0, but 0 times infinity is not a number. Logits behind the mask do not count,
 where padding has -60,000 added; the gate's padding check has them.
@@ -52,10 +52,10 @@ _BLOCK = re.compile(r"/(block(?:_\d+)?)/")
 
 @dataclass(frozen=True, kw_only=True)
 class Float16Range:
-    """Largest absolute value of each activation.
+    """Largest absolute value in each activation.
 
     Attributes:
-      maxima: description of the tensor with its name → value; infinite for NaN.
+      maxima: the tensor's description with its name → value; infinite for NaN.
       num_texts: number of texts.
     """
 
@@ -64,7 +64,7 @@ class Float16Range:
 
     @property
     def warnings(self) -> list[str]:
-        """Activations that overflow in float16, or nearly."""
+        """Activations with an overflow in float16, or nearly."""
         return float16_warnings(self.maxima)
 
     def check(self) -> Check:
@@ -99,7 +99,7 @@ class Float16Range:
 
 
 def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Range:
-    """Measures a file that computes in floats on up to 64 of the texts, evenly from all lengths."""
+    """Measures a file with float arithmetic on up to 64 texts, evenly from all lengths."""
     named = arithmetic_operators(read_model(content))
     chosen = first_rows(buckets, _MOST_TEXTS)
     largest = largest_per_channel(content, chosen, list(named), padding=True)
@@ -112,7 +112,7 @@ def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Ran
 
 
 def round_weights(content: bytes) -> bytes:
-    """Stores the large matrices of a float32 file in float16. Operators read them as float32, through DEQUANTIZE.
+    """Stores large float32 matrices in float16, read through DEQUANTIZE.
 
     The converter would round the weights before `fit_float16` could scale them.
     """
@@ -140,17 +140,17 @@ def round_weights(content: bytes) -> bytes:
 
 
 def quantize_float16(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
-    """Quantizer of `float16`; texts fit the range."""
+    """Quantizes for `float16`; texts fit the range."""
     fitted = fit_float16(content, inputs.buckets) if inputs.buckets else content
     return QuantizedFile(content=round_weights(fitted), method="channel scales")
 
 
 def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
-    """Scales channels of activations by powers of two, so that they stay below the float16 range with a margin.
+    """Scales activation channels by powers of two, so that they stay below the float16 range with a margin.
 
-    Only channels that exceed the margin are scaled: small weights lose bits in float16. Attention logits, outputs and
-    the inputs of most activation functions keep their values; see `channel_scales`. Squares in layer norms are scaled,
-    too. The file has the same outputs.
+    Only channels above the margin are scaled: small weights lose bits in float16. Attention logits, outputs and the
+    inputs to most activation functions keep their values; see `channel_scales`. Squares in layer norms are scaled, too.
+    The file has the same outputs.
     """
     model = read_model(content)
     outputs = {int(index) for index in model.subgraphs[0].outputs}
@@ -172,7 +172,7 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
         scales = np.exp2(-np.ceil(np.log2(np.where(exceeds, sizes / limit, 1.0))))
         content = scale_channels(content, groups, scales)
     operators = model.subgraphs[0].operators
-    # The square of the differences from the mean.
+    # The squared differences from the mean.
     squares = {
         position: 2.0 ** -np.ceil(np.log2(float(largest.max()) / limit) / 2)
         for position, largest in by_channel.items()
@@ -186,8 +186,8 @@ def fit_float16(content: bytes, buckets: Sequence[LengthBucket]) -> bytes:
 def _scale_layer_norms(content: bytes, scales: Mapping[int, float]) -> bytes:
     """Scales the differences from the mean inside layer norms; squares outside a layer norm stay as they are.
 
-    With d = x - mean(x), a layer norm computes d / sqrt(mean(d²) + epsilon). Scaled by c = 2^-k, it is
-    (c·d) / sqrt(mean((c·d)²) + c²·epsilon). A multiplication by c is inserted; powers of two make the rest exact.
+    With d = x - mean(x), a layer norm computes d / sqrt(mean(d²) + epsilon). Scaled by c = 2^-k, it is (c·d) /
+    sqrt(mean((c·d)²) + c²·epsilon). A multiplication by c is inserted; powers of two make the rest exact.
     """
     model = read_model(content)
     editor = GraphEditor(model)
@@ -209,7 +209,7 @@ def _scale_layer_norms(content: bytes, scales: Mapping[int, float]) -> bytes:
 def _layer_norm(
     model: schema.ModelT, graph: schema.SubGraphT, position: int
 ) -> tuple[schema.OperatorT, schema.OperatorT, schema.OperatorT] | None:
-    """Difference, sum with epsilon and last product of the layer norm around a square."""
+    """Difference, sum with epsilon and last product in the layer norm around a square."""
     square = graph.operators[position]
     differences = [
         operator
@@ -235,7 +235,7 @@ def _scale_layer_norm(
     norm: tuple[schema.OperatorT, schema.OperatorT, schema.OperatorT],
     scale: float,
 ) -> schema.OperatorT:
-    """Changes the operators of a layer norm; returns what must run before the square."""
+    """Changes a layer norm's operators; returns the multiplication to run before the square."""
     difference, with_epsilon, product = norm
     plain = int(difference.outputs[0])
     scaled = editor.like(graph, plain, b"/scaled")
@@ -251,7 +251,7 @@ def _scale_layer_norm(
 
 
 def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:
-    """Operators with outputs that may be larger than their inputs, except the mask: position → description."""
+    """Finds operators with outputs possibly larger than their inputs, except the mask: position → description."""
     graph = model.subgraphs[0]
     producers, products = producer_positions(graph), attention_products(model)
     outputs = {int(index) for index in graph.outputs}

@@ -1,7 +1,7 @@
 """int4 weights in blocks; with calibration texts, layers compensate for their rounding errors.
 
-Dense layers pay for each block, so they are faster with blocks of 64. The first third of them keeps the more accurate
-blocks of 32, because all later layers read its errors. So do embeddings, which only look rows up.
+Dense layers pay for each block, so they are faster with blocks of 64. The first third keeps the more accurate blocks of
+32, because all later layers read its errors. So do embeddings, which only look rows up.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pocketbert_export.tflite.graph import GraphEditor, read_model, write_model
 
 
 def int4_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
-    """Quantizer of `dynamic_wi4`."""
+    """Quantizes for `dynamic_wi4`."""
     return QuantizedFile(content=quantize_int4(content, inputs.texts), method="gptq")
 
 
 def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> bytes:
-    """Quantizes the weights of a float32 file; without calibration texts, it rounds each weight on its own."""
+    """Quantizes a float32 file's weights; without calibration texts, it rounds each weight on its own."""
     prepared = prepare_for_blocks(content)
     names = layers(prepared)
     dense = [position for position, name in names.items() if name == "FULLY_CONNECTED"]

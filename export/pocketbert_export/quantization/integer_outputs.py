@@ -1,6 +1,6 @@
-"""Give a static file int8 outputs, for NPUs that execute no DEQUANTIZE.
+"""Give a static file int8 outputs, for NPUs without DEQUANTIZE.
 
-Readers compute (value - zero point) * scale, with the numbers that the output tensor has in the file.
+Readers compute (value - zero point) * scale, with the output tensor's numbers in the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pocketbert_export.tflite.graph import operator_name, producer_positions, re
 
 
 def check_output_type(output_type: str, recipe: Recipe) -> None:
-    """Raises a `UserError` if files of a recipe cannot have outputs of a type."""
+    """Raises a `UserError` if a recipe's files cannot have an output type."""
     if output_type not in ("float32", "int8"):
         raise UserError(f"{argument('output_type')} must be float32 or int8; received {output_type}")
     # With all operators, the last one is int8; in other recipes, small heads are float32.

@@ -1,11 +1,11 @@
-"""Mixed precision: each layer gets the number format that its measured sensitivity allows.
+"""Mixed precision: each layer gets a number format by its measured sensitivity.
 
-Every layer starts in int8 (`dynamic_wi8`). The sensitivity of a layer is the change of the outputs on calibration texts
-if this layer alone has another format: int4 in blocks (`dynamic_wi4`), or float32. Layers that change the outputs least
-for each byte saved become int4 first; layers that change them most for each byte added become float32 first. This gives
-a path of files from large and accurate to small. Errors of different layers are nearly independent, so their squares
-add up, as in HAWQ (Dong et al. 2019, "HAWQ: Hessian AWare Quantization of Neural Networks with Mixed-Precision"), which
-estimates them by the Hessian instead.
+Every layer starts in int8 (`dynamic_wi8`). A layer's sensitivity is the change in the outputs on calibration texts if
+this layer alone has another format: int4 in blocks (`dynamic_wi4`), or float32. Layers with the smallest change per
+byte saved become int4 first; layers with the largest change per byte added become float32 first. This gives a path of
+files from large and accurate to small. Errors from different layers are nearly independent, so their squares add up, as
+in HAWQ (Dong et al. 2019, "HAWQ: Hessian AWare Quantization of Neural Networks with Mixed-Precision"), which estimates
+them by the Hessian instead.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from pocketbert_export.tflite.graph import operator_name, read_model, share_quan
 from pocketbert_export.tflite.length_buckets import first_rows
 
 WeightFormat = Literal["float32", "int8", "int4"]
-# Files of the path that are measured, without the limit's own.
+# Measured files along the path, besides the limit's own.
 _STOPS = 9
 # Enough texts to rank layers.
 _SENSITIVITY_TEXTS = 16
-# At most this share of the layers' weights becomes float32, which is four times as large as int8.
+# At most this part of the layers' weights becomes float32, four times as large as int8.
 _MOST_FLOAT = 0.25
 _MB = 1e6
-# Of a difference of two metrics in points.
+# Rounding of a difference between two metrics, in points.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint:
-    """A measured file of the path.
+    """A measured file on the path.
 
     Attributes:
-      size_bytes: size of the file.
+      size_bytes: the file's size.
       error: root mean square difference from the float file, relative to its outputs, on the dev split.
-      loss: loss of the task's metric on the calibration texts; None without labels.
+      loss: loss in the task's metric on the calibration texts; None without labels.
       counts: format → number of layers.
       chosen: whether this file is exported.
     """
@@ -65,7 +65,7 @@ class FrontPoint:
     chosen: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of `precision.json`."""
+        """Returns the entry for `precision.json`."""
         return {
             "size_bytes": self.size_bytes,
             "error": self.error,
@@ -77,12 +77,7 @@ class FrontPoint:
 
 
 def check_limits(options: CalibrationOptions, recipe: Recipe) -> None:
-    """Checks the limits of a mixed file.
-
-    Raises:
-      UserError: a recipe that chooses formats has not exactly one limit, another recipe has one, or a limit is out of
-        range.
-    """
+    """Raises a `UserError` unless a mixed recipe has exactly one limit, other recipes none, and it is in range."""
     limits = {argument(name): getattr(options, name) for name in ("max_points_lost", "max_mb")}
     named = [name for name, value in limits.items() if value is not None]
     if len(named) != recipe.chooses_formats:
@@ -99,11 +94,7 @@ def check_limits(options: CalibrationOptions, recipe: Recipe) -> None:
 
 
 def check_scorable(options: CalibrationOptions, task: TaskConfig | None, data: LabelledData) -> None:
-    """Checks that a limit in points can be measured.
-
-    Raises:
-      UserError: the task has no metric, or the calibration texts have no labels.
-    """
+    """Raises a `UserError` if a limit in points cannot be measured, without a metric or labels."""
     if options.max_points_lost is None:
         return
     if task is None:
@@ -119,7 +110,7 @@ def check_scorable(options: CalibrationOptions, task: TaskConfig | None, data: L
 
 
 def mixed_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
-    """Quantizer of `mixed`."""
+    """Quantizes for `mixed`."""
     assert inputs.model.tokenizer is not None and inputs.texts is not None
     scored = ScoredTexts(content, inputs.model.task, inputs.texts.scored, inputs.model.tokenizer, inputs.lengths)
     return quantize_mixed(content, inputs.texts, inputs.options, scored)
@@ -128,10 +119,10 @@ def mixed_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> Quant
 def quantize_mixed(
     content: bytes, texts: CalibrationTexts, options: CalibrationOptions, scored: ScoredTexts
 ) -> QuantizedFile:
-    """Chooses a format for each layer of a float32 file.
+    """Chooses a format for each layer in a float32 file.
 
-    Returns the most accurate file within `max_mb`, or the smallest measured one whose loss is within `max_points_lost`
-    at the upper end of its interval. Raises a `UserError` if no file of the path meets the limit.
+    Returns the most accurate file within `max_mb`, or the smallest measured one with its interval's upper end within
+    `max_points_lost`. Raises a `UserError` if no file on the path meets the limit.
     """
     parts = _Parts(content, texts)
     path = _path(parts, texts)
@@ -212,7 +203,7 @@ class _Parts:
 
 
 def _size(model: schema.ModelT, position: int) -> int:
-    """Bytes of a layer's matrix, without its scales."""
+    """Bytes in a layer's matrix, without its scales."""
     graph = model.subgraphs[0]
     return len(model.buffers[graph.tensors[_matrix(model, graph, position)].buffer].data)
 
@@ -224,7 +215,7 @@ def _matrix(model: schema.ModelT, graph: schema.SubGraphT, position: int) -> int
 
 
 def _path(parts: _Parts, texts: CalibrationTexts) -> list[dict[int, WeightFormat]]:
-    """Formats of all layers, from the largest to the smallest file."""
+    """All layers' formats, from the largest to the smallest file."""
     start: dict[int, WeightFormat] = dict.fromkeys(parts.positions, "int8")
     buckets = first_rows(texts.dev, _SENSITIVITY_TEXTS)
     expected = outputs_of(parts.compose(start), buckets)

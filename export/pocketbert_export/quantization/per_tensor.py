@@ -2,8 +2,8 @@
 
 TFLite before version 12 of FULLY_CONNECTED, including the last Android archive on Maven Central, supports only
 per-tensor quantization for float inputs. With a single scale per tensor, outputs with small weights lose precision and
-the network loses accuracy. This module keeps a scale per output, in a multiplication after the layer. With scales s,
-s' = max s and bias b,
+the network loses accuracy. This module keeps a scale per output, in a multiplication after the layer. With scales s, s'
+= max s and bias b,
 
   s ∘ (q·x) + b = (s / s') ∘ (s' (q·x) + b ∘ s' / s).
 
@@ -20,18 +20,16 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pocketbert_export.tflite.graph import GraphEditor, operator_name, read_model, write_model
 
-# What the converter records for a per-tensor int8 layer with float inputs, with and without the input's rank.
+# The converter records this for a per-tensor int8 layer with float inputs, with and without the input's rank.
 _ONE_SCALE_VERSION = 9
 _HOMOGENEOUS = (schema.ActivationFunctionType.NONE, schema.ActivationFunctionType.RELU)
 
 
 def per_channel_to_per_tensor(content: bytes) -> bytes:
-    """Rewrites every per-channel int8 FULLY_CONNECTED as a per-tensor one followed by a MUL.
+    """Rewrites every per-channel int8 FULLY_CONNECTED as a per-tensor one and a MUL; the function stays the same.
 
     Args:
       content: content of a `.tflite` file.
-    Returns:
-      Content of a file that computes the same function.
     Raises:
       ValueError: a layer has a fused activation other than relu.
     """
@@ -41,7 +39,7 @@ def per_channel_to_per_tensor(content: bytes) -> bytes:
             code.version = min(code.version, _ONE_SCALE_VERSION)
     editor = GraphEditor(model)
     for graph in model.subgraphs:
-        # Several operators may share a weight: read its scales before changing any of them.
+        # Several operators may share a weight: read its scales before changing any.
         scales = {}
         for index, tensor in enumerate(graph.tensors):
             scale = None if tensor.quantization is None else tensor.quantization.scale

@@ -1,4 +1,4 @@
-"""Quantize a float `.tflite` file with ai-edge-quantizer, each layer in a format of its own.
+"""Quantize a float `.tflite` file with ai-edge-quantizer, each layer in its own format.
 
 All files in this package have the same operators in every signature.
 """
@@ -22,16 +22,16 @@ from pocketbert_export.tflite.op_histogram import INT4_VERSIONS
 LayerFormat = Literal["float", "dynamic_wi8", "dynamic_wi4", "dynamic_wi4_64", "static_wi8_ai8", "static_wi8_ai16"]
 # int4 formats → weights in a block.
 INT4_BLOCKS: dict[LayerFormat, int] = {"dynamic_wi4": BLOCK_SIZE, "dynamic_wi4_64": 64}
-# Formats with fixed ranges → bits of their activations.
+# Formats with fixed ranges → bits in their activations.
 STATIC_BITS: dict[LayerFormat, int] = {"static_wi8_ai8": 8, "static_wi8_ai16": 16}
-# Operators with a matrix, and the position of the matrix among their inputs.
+# Operators with a matrix, and its position among their inputs.
 _MATRIX = {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1, "GATHER": 0}
-# End of what `quantize` puts in front of names.
+# Ends the prefix that `quantize` adds to names.
 _END = "!"
 
 
 def layers(content: bytes) -> dict[int, str]:
-    """Layers of a float file with a matrix that is worth quantizing: position → name of the operator."""
+    """Finds layers with a matrix worth quantizing in a float file: position → the operator's name."""
     model = read_model(content)
     graphs = [[operator_name(model, operator) for operator in graph.operators] for graph in model.subgraphs]
     assert all(names == graphs[0] for names in graphs), "signatures must have the same operators"
@@ -47,14 +47,12 @@ def layers(content: bytes) -> dict[int, str]:
 
 
 def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges | None = None) -> bytes:
-    """Quantizes layers.
+    """Quantizes layers; returns the file's new content.
 
     Args:
       content: content of a float `.tflite` file with the same operators in every signature.
       formats: position of an operator in its graph → its format. Dynamic formats are for `layers`.
-      ranges: ranges of all activations that static operators read and write.
-    Returns:
-      Content of the quantized file.
+      ranges: ranges for all activations that static operators read and write.
     """
     if not set(formats.values()) - {"float"}:
         return content
@@ -65,7 +63,7 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges 
     model = read_model(content)
     statistics = {}
     for number, graph in enumerate(model.subgraphs):
-        # ai-edge-quantizer needs different names for all tensors, and selects operators by the names of their outputs.
+        # ai-edge-quantizer needs different names for all tensors, and selects operators by their outputs' names.
         form_of = {
             int(output): form for position, form in formats.items() for output in graph.operators[position].outputs
         }
@@ -102,7 +100,7 @@ def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges 
 
 
 def _finish(content: bytes, *, has_float_inputs: bool) -> bytes:
-    """Restores the names, and records the versions that quantized weights with float inputs need."""
+    """Restores the names, and records the operator versions for quantized weights with float inputs."""
     model = read_model(content)
     for graph in model.subgraphs:
         for tensor in graph.tensors:
@@ -117,7 +115,7 @@ def _finish(content: bytes, *, has_float_inputs: bool) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides warnings about weights that several signatures share."""
+    """Hides warnings about weights shared by several signatures."""
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)

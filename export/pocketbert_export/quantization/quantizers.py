@@ -1,4 +1,4 @@
-"""What the quantizers of recipes read and return."""
+"""Inputs and results of the recipes' quantizers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizerInputs:
-    """Arguments of a quantizer, `quantizer(content, recipe, inputs)`, beside the float32 file and the recipe.
+    """Arguments to a quantizer, `quantizer(content, recipe, inputs)`, beside the float32 file and the recipe.
 
     Attributes:
-      model: the model that was converted.
+      model: the converted model.
       lengths: sequence lengths in tokens.
       buckets: texts by length: the calibration texts or a few built-in ones; empty for none.
       texts: calibration texts; None for an export without.
@@ -36,12 +36,12 @@ class QuantizerInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizedFile:
-    """A file of a quantizer.
+    """A quantizer's file.
 
     Attributes:
-      content: content of the file.
+      content: the file's content.
       method: method that used the calibration texts.
-      front: of mixed files: the measured files that this one was chosen from, from the largest to the smallest.
+      front: for mixed files, the measured files behind the choice, from the largest to the smallest.
     """
 
     content: bytes

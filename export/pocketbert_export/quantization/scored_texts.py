@@ -1,4 +1,4 @@
-"""The task's metric of a file on calibration texts."""
+"""Score a file on calibration texts by the task's metric."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Metric: TypeAlias = Callable[[np.ndarray], float]
 
 
 class Loss(NamedTuple):
-    """Loss of a metric against the float file.
+    """Loss in a metric against the float file.
 
     Attributes:
       points: the measured loss.
-      interval: its 95 % interval over the texts, of which both files read the same; see `score_interval`.
+      interval: its 95 % interval over the texts, the same for both files; see `score_interval`.
     """
 
     points: float
@@ -33,11 +33,11 @@ class Loss(NamedTuple):
 
 
 def paired(reference: Metric, metric: Metric, count: int) -> Loss:
-    """Loss of a metric against a reference.
+    """Computes a metric's loss against a reference.
 
     Args:
-      reference: computes the metric of the reference on the texts at some indices, int64 [N], with repetitions.
-      metric: the same for the network that may lose.
+      reference: computes the reference's metric on the texts at some indices, int64 [N], with repetitions.
+      metric: the same for the compared network.
       count: number of texts.
     """
 
@@ -71,11 +71,11 @@ class ScoredTexts:
         self._reference = self._metric_of(content) if self.labelled else None
 
     def loss(self, content: bytes) -> Loss | None:
-        """Loss of the metric in points; None without labels."""
+        """Returns the metric's loss in points; None without labels."""
         return None if self._reference is None else paired(self._reference, self._metric_of(content), self.count)
 
     def _metric_of(self, content: bytes) -> Metric:
-        """Computes a file's metric of the texts at some indices."""
+        """Computes a file's metric on the texts at some indices."""
         assert self._metric is not None
         order = np.concatenate([bucket.indices for bucket in self._buckets])
         return self._asked.resampled(self._metric, checks.join(outputs_of(content, self._buckets)), order)

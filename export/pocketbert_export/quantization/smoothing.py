@@ -1,17 +1,17 @@
 """Smoothing: large channels move from activations into weights, so that dynamic int8 rounds both evenly.
 
 Source: Xiao et al. 2023, SmoothQuant, eq. 4 with α = 0.5 (https://arxiv.org/abs/2211.10438). Dynamic int8 has one range
-for all channels of a token. The converter folds the gamma of a layer norm into the dense layers behind it, so these
-read values whose largest channels are not scaled down. With x the input of dense layers with weights W, and
+for all channels in a token. The converter folds a layer norm's gamma into the dense layers behind it, so nothing scales
+down the largest channels in their inputs. With x the input to dense layers with weights W, and
 
   s_j = sqrt(max |x_j| / max |W_j|),
 
 the layers read x / s and have the weights s ∘ W. Departures:
 
-- A few texts give the size of x_j, so it is the root mean square, not the maximum, which a single token decides.
-- The division is a multiplication in front of the layers. It is not folded into the layer norm, whose output the
-  residual connection reads too.
-- The embedding table has per-tensor quantization; it is divided by the largest value of each column.
+- A few texts give the size of x_j, so it is the root mean square; a single token would decide the maximum.
+- The division is a multiplication in front of the layers. It is not folded into the layer norm, because the residual
+  connection also reads the norm's output.
+- The embedding table has per-tensor quantization; it is divided by each column's largest value.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ _LARGEST = 127.0
 
 
 def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> bytes:
-    """Smooths the dense layers and the embedding of a dynamic int8 file.
+    """Smooths the dense layers and the embedding in a dynamic int8 file; the function stays the same, up to rounding.
 
     Args:
       content: content of the int8 file.
       floats: content of a float file with the same layers in the same order.
-      sizes: position of a dense layer in the float file → root mean square of each channel of its input.
-    Returns:
-      Content of a file that computes the same function, up to rounding.
+      sizes: position of a dense layer in the float file → root mean square per channel in its input.
     """
     model, source = read_model(content), read_model(floats)
     editor, reader = GraphEditor(model), GraphEditor(source)
@@ -72,7 +70,7 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
 
 
 def dense_layers(content: bytes) -> list[int]:
-    """Positions of the dense layers in each graph of a file."""
+    """Returns the dense layers' positions, equal in each graph."""
     model = read_model(content)
     return _layers(model, model.subgraphs[0], "FULLY_CONNECTED")
 
@@ -115,7 +113,7 @@ def _is_int8(graph: Any, tensor: int) -> bool:
 
 
 def _requantize(model: Any, graph: Any, tensor: int, values: np.ndarray, *, per_row: bool = True) -> None:
-    """Replaces an int8 constant; signatures share its buffer, and the same values are written again."""
+    """Replaces an int8 constant; signatures share its buffer, so the same values are written again."""
     largest = np.abs(values).max(axis=1) if per_row else np.abs(values).max(keepdims=True).ravel()
     steps = np.maximum(largest, np.finfo(np.float32).tiny).astype(np.float32) / np.float32(_LARGEST)
     rounded = np.round(values / (steps[:, np.newaxis] if per_row else steps[0])).astype(np.int8)

@@ -1,4 +1,4 @@
-"""Choose the operators that compute in integers in a static file, and the ranges that they need."""
+"""Choose the integer operators in a static file, and the ranges they need."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from pocketbert_export.tflite.graph import (
     read_model,
 )
 
-# Outputs have the values of the first activation, so they have its range.
+# Outputs have the first activation's values, and so its range.
 _MOVES = frozenset({"PAD", "RESHAPE", "SPLIT", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"})
 _ARITHMETIC = frozenset(
     {"BATCH_MATMUL", "CONCATENATION", "FULLY_CONNECTED", "GATHER", "GELU", "RELU", "SOFTMAX", "TANH"}
 )
 _SUMS = frozenset({"ADD", "MUL", "SUB"})
-# A probability of int8 has 256 steps.
+# An int8 probability has 256 steps.
 _PROBABILITIES = (0.0, 255 / 256)
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerOperators:
-    """Operators that compute in integers.
+    """Operators with integer arithmetic.
 
     Attributes:
       formats: position of an operator → its format.
-      measured: positions of operators whose outputs need a range from calibration.
+      measured: positions of operators with output ranges from calibration.
       sources: position of an operator → operator with the same range.
       fixed: ranges that no text changes.
       masked: position of a sum of attention logits and mask → positions of both terms.
-      centred: positions of operators whose outputs have the zero point 0. Keys and values need it: XNNPACK in TFLite
-        2.21 ignores the zero point of a matrix product's second input.
+      centred: positions of operators with the output zero point 0. Keys and values need it: XNNPACK in TFLite 2.21
+        ignores the zero point in a matrix product's second input.
     """
 
     formats: dict[int, LayerFormat]
@@ -53,8 +53,8 @@ class IntegerOperators:
         """Returns all ranges.
 
         Args:
-          measured: those of `measured`.
-          padding_margin: how far the attention logits of padding end below all others.
+          measured: the ranges for `measured`.
+          padding_margin: distance from padding's attention logits up to all others.
         """
         ranges = measured | self.fixed
         for position in self.centred:
@@ -64,7 +64,7 @@ class IntegerOperators:
         for position, (logits, mask) in self.masked.items():
             low, high = ranges[logits]
             ranges[position] = low - padding_margin, high
-            # Any logit of padding ends at or below the lower limit.
+            # Any padding logit ends at or below the lower limit.
             ranges[mask] = low - high - padding_margin, 0.0
         for position, source in self.sources.items():
             ranges[position] = ranges[source]
@@ -72,10 +72,9 @@ class IntegerOperators:
 
 
 def every_operator(content: bytes) -> list[int]:
-    """Positions of all operators that have an int8 form and do not lose accuracy in it.
+    """Finds all operators between embedding tables and outputs with an int8 form and no loss in accuracy.
 
-    These are the operators between the embedding tables and the outputs. If the network has a LayerNorm, norms and sums
-    stay float: the variance of int8 values has too few bits.
+    With a LayerNorm in the network, norms and sums stay float: the variance over int8 values has too few bits.
     """
     model = read_model(content)
     graph = model.subgraphs[0]
@@ -103,7 +102,7 @@ def every_operator(content: bytes) -> list[int]:
 
 
 def integer_operators(content: bytes, formats: dict[int, LayerFormat]) -> IntegerOperators:
-    """Determines the ranges that static operators, by position in a float32 file, need."""
+    """Determines the ranges for static operators, by position in a float32 file."""
     model = read_model(content)
     editor, graph = GraphEditor(model), model.subgraphs[0]
     producers, products = producer_positions(graph), attention_products(model)

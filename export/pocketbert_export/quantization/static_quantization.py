@@ -1,9 +1,9 @@
 """Static quantization: activations have fixed ranges from calibration texts, as NPUs require.
 
-- `static_wi8_ai8`: dense layers and the lookup of embeddings compute in int8. Everything else stays float32: other int8
+- `static_wi8_ai8`: dense layers and embedding look-ups compute in int8. Everything else stays float32: other int8
   operators are slower than float32 on CPUs, and cost accuracy.
-- `static_wi8_ai8_full`: every operator computes in int8, except those of `static_operators.every_operator`.
-- `static_wi8_ai16`: like `static_wi8_ai8`, with int16 activations for dense layers that lose accuracy in int8.
+- `static_wi8_ai8_full`: every operator in `static_operators.every_operator` computes in int8.
+- `static_wi8_ai16`: like `static_wi8_ai8`, with int16 activations for dense layers with too large int8 errors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pocketbert_export.tflite.graph import (
 )
 from pocketbert_export.tflite.length_buckets import LengthBucket
 
-# A dense layer gets int16 activations if int8 rounds its inputs or outputs by a larger share of their median channel.
+# A dense layer gets int16 activations if int8 rounds its inputs or outputs by a larger part of their median channel.
 _MOST_ROUNDING = 0.04
 
 
@@ -53,8 +53,8 @@ class CalibratedFile:
     """A quantized file and its calibration.
 
     Attributes:
-      content: content of the file.
-      method: method of the ranges.
+      content: the file's content.
+      method: method behind the ranges.
       dev_error: root mean square difference from the float file on the dev split, relative to its outputs.
     """
 
@@ -64,11 +64,7 @@ class CalibratedFile:
 
 
 def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: bool) -> None:
-    """Checks the options of an export.
-
-    Raises:
-      UserError: too few calibration texts, a margin that is not positive, or an option without a use.
-    """
+    """Raises a `UserError` for too few calibration texts, a margin that is not positive, or an option without a use."""
     default, is_static = CalibrationOptions(), recipe.activations == "static"
     uses = {
         "calibration_examples": ("calibration texts", has_texts),
@@ -95,7 +91,7 @@ def check_options(options: CalibrationOptions, recipe: Recipe, *, has_texts: boo
 
 
 def static_file(content: bytes, recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
-    """Quantizer of static recipes."""
+    """Quantizes for static recipes."""
     assert inputs.texts is not None
     calibrated = quantize_static(content, inputs.texts, inputs.options, recipe)
     return QuantizedFile(content=calibrated.content, method=calibrated.method)
@@ -110,7 +106,7 @@ def quantize_static(
     """Calibrates and quantizes a float32 file with the same operators in every signature."""
     is_full = recipe.operators == "all"
     if options.equalize:
-        # In the full recipe, the operators that write inputs of dense layers compute in int8 themselves.
+        # In the full recipe, the operators before dense layers compute in int8 themselves.
         dense, inputs = _dense(content), [] if is_full else lone_inputs(content)
         largest = largest_per_channel(content, texts.measured, [*dense, *inputs])
         factors = unequal({position: largest[position] for position in dense})
@@ -144,13 +140,11 @@ def quantize_static(
 
 
 def _with_output_means(content: bytes, quantized: bytes, buckets: Sequence[LengthBucket]) -> bytes | None:
-    """Adds the mean error of a quantized file's outputs to the biases that write them.
+    """Adds the mean error in a quantized file's outputs to their biases in the float file; None without such biases.
 
-    Rounding and clipping shift the outputs in one direction, which moves a classifier's decisions. Correcting the mean
-    is the empirical bias correction of Nagel et al. 2019 (section 4.2), here for the last layers alone: corrections of
-    earlier layers need as many calibrations as there are layers.
-
-    Returns the float file with other biases; None if no dense layer with a bias writes an output.
+    Rounding and clipping shift the outputs in one direction, which moves a classifier's decisions. Nagel et al. 2019
+    (section 4.2) correct the mean empirically; here only in the last layers, because earlier layers need as many
+    calibrations as there are layers.
     """
     model = read_model(content)
     editor = GraphEditor(model)
@@ -183,7 +177,7 @@ def _output_means(content: bytes, buckets: Sequence[LengthBucket]) -> dict[str, 
     rows: dict[str, list[np.ndarray]] = {}
     for outputs in outputs_of(content, buckets):
         for name, values in outputs.items():
-            # The logits of a span have one value for each token.
+            # A span's logits have one value for each token.
             if values.ndim > 1:
                 rows.setdefault(name, []).append(values.reshape(-1, values.shape[-1]))
     return {name: np.concatenate(values).mean(axis=0, dtype=np.float64) for name, values in rows.items()}
@@ -196,7 +190,7 @@ def _dense(content: bytes) -> list[int]:
 def _with_int16(
     content: bytes, formats: Mapping[int, LayerFormat], histograms: ActivationHistograms, ranges: Ranges
 ) -> tuple[dict[int, LayerFormat], Ranges]:
-    """Gives dense layers that lose accuracy in int8 int16 activations, with ranges that no value exceeds."""
+    """Gives dense layers with large int8 errors int16 activations, with ranges that no value exceeds."""
     errors, limits = histograms.rounding_errors(ranges), histograms.ranges("min_max")
     graph = read_model(content).subgraphs[0]
     producers = producer_positions(graph)
