@@ -84,14 +84,12 @@ def with_label_names(model: TaskConfig, labels: Sequence[str] | None) -> TaskCon
 
 
 def order_of_numbers(model: TaskConfig, task_name: str | None, labels: Sequence[str] | None) -> TaskConfig | None:
-    """Returns the task that defines the order of the whole numbers in a user's file.
+    """Returns a task with the labels in the order of a file's whole numbers, or None if nothing defines the numbers.
 
     Args:
       model: the model's task, classification or multi_label.
       task_name: the data set's name, or None.
       labels: classes in the order of their numbers, or None.
-    Returns:
-      A task for `in_order_of`; None if nothing defines the numbers.
     """
     if labels:
         return TaskConfig(kind=model.kind, labels=tuple(labels))

@@ -92,7 +92,7 @@ class ValidationSet:
 
 
 def gate_metric(task: TaskConfig | None, metric: str | None, examples: LabelledData | None) -> str | None:
-    """Returns the metric for the gate: the given one, otherwise the task's; None if the task has none.
+    """Returns the gate's metric: the given one, otherwise the task's; None if the task has none.
 
     Raises:
       UserError: the task has no such metric, or the examples have no labels.

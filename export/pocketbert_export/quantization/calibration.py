@@ -192,10 +192,7 @@ class ActivationHistograms:
         return {position: pick(self._counts[position], *limits, levels) for position, limits in self._limits.items()}
 
     def rounding_errors(self, ranges: Ranges) -> dict[int, float]:
-        """Returns the outputs' root mean square int8 rounding errors, relative to each operator's median channel.
-
-        A few large channels must not hide losses in the others.
-        """
+        """Relates RMS int8 rounding errors to the median channel: a few large channels must not hide others' losses."""
         errors = {}
         for position, limits in self._limits.items():
             squares, counts = self._squares[position], self._counts[position]

@@ -1,4 +1,4 @@
-"""Compare a runtime's outputs with the golden examples, with the model, and with each other."""
+"""Compare a runtime's outputs with golden examples, the model, and each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SEGMENTS = ("segments", "no segments")
 
 
 def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mapping[int, Outputs]) -> Check:
-    """Checks without a model: the rows of the segment table differ and some output changes with the segments."""
+    """Checks without a model: the segment table's rows differ and some output changes with the segments."""
     outputs, others = (validation_inputs.answers(name, answers) for name in _SEGMENTS)
     pairs = zip(outputs, others, strict=True)
     passed = any(not np.array_equal(output[name], other[name]) for output, other in pairs for name in output)
@@ -38,7 +38,7 @@ def check_segments_are_read(validation_inputs: ValidationInputs, answers: Mappin
 
 
 def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
-    """Splits rows of inputs into the batches of the float model."""
+    """Splits input rows into the float model's batches."""
     return [
         {name: array[first : first + _ROWS_A_CALL] for name, array in placed.inputs.items()}
         for placed in examples
@@ -47,7 +47,7 @@ def batches_of(examples: Sequence[LengthBucket]) -> list[dict[str, np.ndarray]]:
 
 
 def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapping[str, Outputs]:
-    """Outputs of the float model for the examples, for full rows, and for rows with and without segments."""
+    """Returns the float model's outputs for the examples, for full rows, and for rows with and without segments."""
     # A graph lets TensorFlow fuse operators; one graph serves every shape.
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUT_NAMES}
 
@@ -72,12 +72,12 @@ def reference_outputs(model: Model, validation_inputs: ValidationInputs) -> Mapp
 
 
 def full_name(length: int) -> str:
-    """Key of the outputs of full rows."""
+    """Returns the key for full rows' outputs."""
     return f"full {length}"
 
 
 def golden_answers(bundle: Bundle) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Golden outputs of the float model and of the file, concatenated over the examples, without padding."""
+    """Concatenates the float model's and the file's golden outputs over the examples, without padding."""
     masks = [golden.inputs["input_mask"] for golden in bundle.goldens]
     kinds = ([golden.outputs for golden in bundle.goldens], [golden.exported_outputs for golden in bundle.goldens])
     first, second = (checks.join(list(map(checks.real_values, kind, masks))) for kind in kinds)
@@ -100,7 +100,7 @@ def judge(
         checks.check_padding(
             _answers(validation_inputs, "padding", answers), _answers(validation_inputs, "noise", answers)
         ),
-        # With a few short texts, the differences between scores or tokens are too small to serve as a scale.
+        # With a few short texts, differences between scores or tokens are too small to serve as a scale.
         checks.check_lengths(same_texts, bounds, task if task and task.centred_by_example else None),
     ]
 
@@ -114,7 +114,7 @@ def compare(
     bounds: Bounds,
     metric: str | None,
 ) -> list[Check]:
-    """Runs the checks that compare with the float model on real texts."""
+    """Runs the checks against the float model on real texts."""
     reference, received = expected["examples"], _answers(validation_inputs, "examples", answers)
     checks_made = checks.check_difference(reference, received, bounds, task=task)
     if any(check.measured is None for check in checks_made):
@@ -134,7 +134,7 @@ def compare(
     order = np.concatenate([placed.indices for placed in validation_inputs.examples])
     if task is not None:
         decided = [examples.decided(outputs, order) for outputs in (reference, received)]
-        # Of the two outputs of a span, the first one has the decisions; of several heads, each one has its own.
+        # A span's first output has the decisions; with several heads, each has its own.
         for name in task.output_names if task.parts else task.output_names[:1]:
             head = part_of(name) if task.parts else ""
             both = decided[0][name], decided[1][name]
@@ -153,7 +153,7 @@ def _full_rows(
     answers: Mapping[int, Outputs],
     bounds: Bounds,
 ) -> Check:
-    """Compares full rows, length by length, on the scale of the examples: all outputs of a few rows may be small."""
+    """Compares full rows, length by length, on the examples' scale: all outputs from a few rows may be small."""
     examples = expected["examples"], _answers(validation_inputs, "examples", answers)
     parts = validation_inputs.answers("full", answers), validation_inputs.masks("full")
     rows = []
@@ -167,7 +167,7 @@ def _full_rows(
 
 
 def _answers(validation_inputs: ValidationInputs, name: str, answers: Mapping[int, Outputs]) -> dict[str, np.ndarray]:
-    """Outputs of the bundle for the rows called `name`, without padding."""
+    """The bundle's outputs for the rows called `name`, without padding."""
     parts = validation_inputs.answers(name, answers), validation_inputs.masks(name)
     return checks.join(list(map(checks.real_values, *parts)))
 

@@ -1,4 +1,4 @@
-"""Built-in texts for the verification gate, for callers that give none."""
+"""Built-in texts for the verification gate, for callers without texts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ DEFAULT_TEXTS = (
     "we pay every bill on time, and we expect that somebody reads our messages before the third reminder arrives.",
 )
 
-# Question on each of the texts, for models that answer questions.
+# A question on each text, for models that answer questions.
 DEFAULT_QUESTION = "What is said here, and of whom?"
 
 

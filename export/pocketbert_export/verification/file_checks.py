@@ -1,4 +1,4 @@
-"""Checks that read the file without executing it: operators, shapes, constants, embeddings and size."""
+"""Check the file without executing it: operators, shapes, constants, embeddings and size."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_signatures(
 
 
 def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType) -> Check:
-    """Checks the size against the float model's weights: none is stored wider than in the recipe, and none twice.
+    """Checks the size against the float model's weights: none stored wider than in the recipe, and none twice.
 
     Matrices have the type `weights`; vectors and small matrices are float32 in every recipe.
     """
@@ -58,7 +58,7 @@ def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weight
         if len(shape) < 2 or size < FEWEST_QUANTIZED:
             expected += 4 * size
         else:
-            # Scale (4 bytes) and zero point (8) for each channel of an int8 matrix.
+            # Scale (4 bytes) and zero point (8) for each channel in an int8 matrix.
             expected += BYTES_PER_WEIGHT[weights] * size + (12 * shape[-1] if weights == "int8" else 0)
     # About 300 bytes per operator with its tensors; the graph has few and small constants.
     bound = 1.05 * expected + 512 * histogram.num_operators + 16_384
@@ -78,7 +78,7 @@ def check_shapes(histogram: OpHistogram) -> Check:
 
 
 def check_constants(histogram: OpHistogram) -> Check:
-    """Checks that no constant overflows float16, which GPUs compute in: a mask of -1e9 becomes minus infinity."""
+    """Checks that no constant overflows float16, as GPUs compute: a mask of -1e9 becomes minus infinity."""
     largest = histogram.largest_constant
     finite = math.isfinite(largest)
     return Check(
@@ -92,7 +92,7 @@ def check_constants(histogram: OpHistogram) -> Check:
 
 
 def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig | None) -> Check:
-    """Checks the output names against those in `bundle.json`, and their sizes against the task's labels."""
+    """Checks the output names against `bundle.json`, and their sizes against the task's labels."""
     problems = []
     output_task = None if task is None else get_task(task)
     for signature_name, signature in sorted(histogram.signatures.items()):
@@ -116,7 +116,7 @@ def check_outputs(histogram: OpHistogram, names: Sequence[str], task: TaskConfig
 
 
 def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check:
-    """Checks that the embedding in every graph, read by the input `ids`, has a row for each token of the vocabulary."""
+    """Checks that every graph's embedding, read by the input `ids`, has a row for each token in the vocabulary."""
     rows = [table.rows for table in histogram.tables.get(ids, ())]
     passed = len(rows) == len(histogram.signatures) and set(rows) == {vocab_size}
     row_counts = ", ".join(f"{row:,}" for row in sorted(set(rows))) or "no"
@@ -125,14 +125,14 @@ def check_vocabulary(histogram: OpHistogram, vocab_size: int, ids: str) -> Check
 
 
 def _as_exported(task: TaskConfig) -> TaskConfig:
-    """A task without what is for training alone, or shown by the graph."""
+    """A task without fields for training alone, or shown by the graph."""
     parts = None if task.tasks is None else tuple(map(_as_exported, task.tasks))
     return dataclasses.replace(task, dropout=0.0, pooling=None, tasks=parts, weight=None)
 
 
 def check_task(task: TaskConfig | None, model_task: TaskConfig | None) -> Check:
     """Checks that the bundle has the model's task, with its labels in its order; None is a bare encoder."""
-    # Dropout is for training only. The outputs of the graph show its pooling.
+    # Dropout is for training only. The graph's outputs show its pooling.
     bundle_fields, models = (
         {} if each is None else dataclasses.asdict(_as_exported(each)) for each in (task, model_task)
     )

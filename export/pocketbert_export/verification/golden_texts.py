@@ -1,4 +1,4 @@
-"""Choice of golden examples: texts that fill each length, and texts that show the options of the tokenizer."""
+"""Choose golden examples: texts to fill each length, and texts to show the tokenizer's options."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.goldens import Golden
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS
 
-# Golden examples are few: of very many added tokens, the first ones are tried with their flags.
+# Golden examples are few: with very many added tokens, the first ones are tried with their flags.
 _MOST_ADDED_TEXTS = 16
 _MOST_SHOWN_WITH_FLAGS = 64
-# In front of tokens of byte-level BPE and unigram that follow a space.
+# In byte-level BPE and unigram, these precede tokens behind a space.
 _SPACE_MARKS = "\u0120\u2581"
 
 
@@ -59,17 +59,17 @@ def chosen_goldens(model: Model, exported: Bundle, candidates: Examples, lengths
 
 
 def _tokenizer_text(tokenizer: Tokenizer) -> str:
-    """Text with capitals, accents and CJK characters of words in the vocabulary, so that any other flag changes ids."""
+    """Text with capitals, accents and CJK characters in known words: any other flag changes ids."""
     tokens = (token.lstrip(_SPACE_MARKS) for token in tokenizer.vocabulary.tokens())
     word = next((token for token in tokens if re.fullmatch("[a-z]{2,}", token)), "the")
-    # The acute accent is a separate character. Short lengths truncate what stands last.
+    # The acute accent is a separate character. Short lengths truncate the end.
     text = f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
     # A normalizer decomposes these, and joins the spaces.
     return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
 
 
 def _added_token_texts(tokenizer: Tokenizer, room: int) -> list[str]:
-    """Texts with each added token: alone, inside a word and in other case, so that any other flag changes ids."""
+    """Texts with each added token, alone, inside a word and in other case: any other flag changes ids."""
     if not tokenizer.vocabulary.added:
         return []
     tokens = [token.content for token in tokenizer.vocabulary.added]

@@ -1,4 +1,4 @@
-"""The outcome of a bundle: its score beside its float model, its teacher and simple baselines on the same examples."""
+"""Outcome for a bundle: its score beside its float model, teacher and simple baselines on the same examples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pocketbert.model import Model
     from pocketbert_export.bundles.bundle import Bundle
 
-# Scoring more of them one by one, as a phone does, takes longer than all other steps of an export.
+# Scoring more one by one, as a phone does, takes longer than all other export steps.
 MOST_SCORED = 10_000
 _RUN_FILE, _RESULT_FILE = "run.json", "result.json"
 # The same arithmetic gives the same numbers, apart from how JSON rounds them.
@@ -36,9 +36,9 @@ class BundleScores:
     """Scores on the same examples.
 
     Attributes:
-      model: scores of the float model.
-      bundle: scores of the bundle, with the float model's and the teacher's score and all baselines.
-      mistakes: wrong answers of the bundle, the most certain first.
+      model: the float model's scores.
+      bundle: the bundle's scores, with the float model's and the teacher's score and all baselines.
+      mistakes: the bundle's wrong answers, the most certain first.
     """
 
     model: Scores
@@ -52,9 +52,9 @@ class ScoringData:
 
     Attributes:
       data: at most `MOST_SCORED` are scored, evenly spaced; labels in the order of the logits.
-      metrics: names of the metrics; None for those of the task.
-      main_metric: the most important of them; None for that of the task.
-      data_task: name of the data's task, if the network's task has no name or another one.
+      metrics: the metrics' names; None for the task's.
+      main_metric: the most important metric; None for the task's.
+      data_task: the data's task name, if the network's task has no name or another one.
       windows: the task's `window_options`.
     """
 
@@ -66,7 +66,7 @@ class ScoringData:
 
     @property
     def scored(self) -> LabelledData:
-        """The examples that are scored."""
+        """The scored examples."""
         if len(self.data) <= MOST_SCORED:
             return self.data
         chosen: LabelledData = self.data.select(evenly(len(self.data), MOST_SCORED))
@@ -95,10 +95,10 @@ def score_both(
 
 
 def recorded(run_folder: Path | None, data: LabelledData, scores: Scores) -> dict[str, Any]:
-    """Simple baselines and the teacher's score in the record of a run, as fields of `Scores`.
+    """Reads simple baselines and the teacher's score from a run's record, as fields for `Scores`.
 
-    Empty if the run was scored on other examples than `data`, or by another metric than that of `scores`. A note says
-    so if `data` are the training examples of the run.
+    Empty if the run was scored on other examples than `data`, or by another metric than in `scores`. If `data` are the
+    run's training examples, a note says so.
     """
     if run_folder is None or not (run_folder / _RUN_FILE).is_file():
         return {}
@@ -136,7 +136,7 @@ def _run_folder(model_directory: str | os.PathLike[str] | None) -> Path | None:
 
 
 def to_json(scores: Scores, examples: ScoringData) -> dict[str, Any]:
-    """The field `outcome` of `bundle.json`."""
+    """Returns the field `outcome` for `bundle.json`."""
     windows = {name: value for name, value in examples.windows.items() if value is not None}
     outcome = {**scores.outcome(), "examples_sha256": examples.data.identity}
     return outcome | {"windows": windows} if windows else outcome
@@ -194,7 +194,7 @@ def check(
 
 
 def _differences(outcome: Mapping[str, Any], scores: Scores, tolerance: float, tolerance_of_model: float) -> list[str]:
-    """Lists fields of an outcome that differ from scores found on the same examples."""
+    """Lists an outcome's fields that differ from scores on the same examples."""
     expected = scores.outcome()
     problems = []
 
@@ -228,7 +228,7 @@ def _differences(outcome: Mapping[str, Any], scores: Scores, tolerance: float, t
 
 
 def _simple(outcome: Mapping[str, Any], scores: Scores) -> tuple[Baseline, ...]:
-    """The baselines of an outcome without the constant answer, which stands first if the task has one."""
+    """An outcome's baselines without the constant answer, which stands first if the task has one."""
     simple = outcome["baselines"][1 if scores.baseline else 0 :]
     return tuple(Baseline(name=baseline["name"], score=baseline["score"]) for baseline in simple)
 

@@ -1,4 +1,4 @@
-"""Checks of bundles for separate pairs: the answers for real pairs, and the head's file on every runtime."""
+"""Check bundles for separate pairs: the answers for real pairs, and the head's file on every runtime."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def check_pairs(
     metric: str | None,
     data_task: str | None,
 ) -> list[Check]:
-    """Compares the answers of a bundle for pairs with the float model's: differences, decisions and metric.
+    """Compares a bundle's answers for pairs with the float model's: differences, decisions and metric.
 
     Args:
       bundle: the bundle.
       model: the float model.
-      examples: pairs, of which `MOST_PAIRS` evenly spaced ones are run on LiteRT; None for pairs of built-in texts.
-      bounds: limits of the differences; None for those of the recipe.
-      runtimes: runtimes that run the head's file.
-      metric: name of the metric; None for a task without one.
-      data_task: name of the data's task, if the bundle's task has no name or another one.
+      examples: pairs; `MOST_PAIRS` evenly spaced ones run on LiteRT. None for pairs of built-in texts.
+      bounds: limits on the differences; None for the recipe's.
+      runtimes: runtimes for the head's file.
+      metric: the metric's name; None for a task without one.
+      data_task: the data's task name, if the bundle's task has no name or another one.
     """
     assert bundle.pair_task is not None
     bounds = bounds or RECIPES[bundle.recipe].bounds
@@ -59,7 +59,7 @@ def check_pairs(
 
 
 def _check_head(bundle: Bundle, model: Model, task: SupervisedTask, runtimes: Iterable[str]) -> list[Check]:
-    """Compares the head's file with the float model on vectors of built-in texts, on each runtime."""
+    """Compares the head's file with the float model on vectors for built-in texts, on each runtime."""
     encoded = task.encode(built_in_pairs(), bundle.tokenizer, max(bundle.lengths), show_progress=False)
     vectors = text_encoder(model).forward(dataclasses.replace(encoded, rows_per_example=1))[EMBEDDING]
     expected = model.forward(encoded)
@@ -78,7 +78,7 @@ def _check_head(bundle: Bundle, model: Model, task: SupervisedTask, runtimes: It
 
 
 def built_in_pairs() -> Examples:
-    """Each of the built-in texts with the next one."""
+    """Pairs each built-in text with the next one."""
     texts = list(DEFAULT_TEXTS)
     ids = [str(index) for index in range(len(texts) - 1)]
     return Examples(texts=texts[:-1], pairs=texts[1:], labels=None, ids=ids, source="pairs of built-in texts")

@@ -1,7 +1,7 @@
-"""Compare what a bundle says about its export with a new run of the gate: source, `verification.json` and model card.
+"""Compare a bundle's records with a new run of the gate: source, `verification.json` and model card.
 
-Nothing reads these records to compute an answer, so a wrong one changes none. But people choose by them, and digests
-do not protect them from whoever makes the digests anew.
+Nothing reads these records to compute an answer, so a wrong one changes none. But people choose by them, and digests do
+not protect them from anyone who makes the digests anew.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from pocketbert_export.bundles.bundle import BUNDLE_FILE, VERIFICATION_FILE, Bun
 from pocketbert_export.bundles.description import saved_weight_digests, weight_digests
 from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
 
-# Checks of these records, and those that export cannot have recorded.
+# Checks of these records, and others that export cannot record.
 _LATER = ("source", "verification", "card", "outcome", "runs", "mediapipe files", "mediapipe")
-# Checks that other examples do not change.
+# Checks independent of the examples.
 _WITHOUT_EXAMPLES = tuple("operators signatures outputs shapes constants vocabulary task size weights goldens".split())
 # Predictions that may change on another processor, where near ties fall otherwise; see `outcomes`.
 _NEAR_TIES = 2
 # The same file on the same processor: only the float model's sums may have another order.
 _SAME, _SAME_SHARE = RECIPES["float32"].bounds.largest_difference, 1e-3
 _MOST_SHOWN = 5
-# Facts that only the author knows.
+# Only the author knows these facts.
 _AUTHORS_ROWS = ("| Licence |", "| Base model |", "| Data |")
 # A metric and its value in `model-index`, in JSON or another form of YAML.
 _INDEX_VALUE = re.compile(r"""(?:type["']?: *["']?([\w-]+)["']?\s*,?\s*)?["']?\bvalue["']?: *["']?([^\s"',}\]]+)""")
 
 
 def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
-    """SHA-256 of the gate's examples and of how it reads them."""
+    """Computes the SHA-256 over the gate's examples and how it reads them."""
     read = {name: value for name, value in windows.items() if value is not None}
     return hashlib.sha256(json.dumps([examples.identity, read], sort_keys=True).encode()).hexdigest()
 
@@ -50,9 +50,9 @@ def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
 def check_records(
     bundle: Bundle, remade: Mapping[str, Any], reference: Model, directory: str | os.PathLike[str] | None
 ) -> list[Check]:
-    """Compares the records of a bundle with `remade`, the `Verification.to_json` of the checks so far.
+    """Compares a bundle's records with `remade`, the `Verification.to_json` for the checks so far.
 
-    `directory` is the folder or name of the float model; None for a model in memory.
+    `directory` is the float model's folder or name; None for a model in memory.
     """
     remade = json.loads(json.dumps(remade))
     recorded: dict[str, Any] = {}
@@ -71,15 +71,15 @@ def check_records(
 
 
 def check_source(bundle: Bundle, reference: Model, directory: str | os.PathLike[str] | None) -> Check:
-    """Checks that the bundle names the weight files of the model.
+    """Checks that the bundle names the model's weight files.
 
-    A bundle of a model in memory has the digests of its weights as `save_pretrained` writes them.
+    A bundle from a model in memory has the digests of its weights as `save_pretrained` writes them.
 
     Args:
       bundle: the bundle.
       reference: the float model.
-      directory: its folder or name. None for a model in memory: its weights may come from files of another format,
-        so other digests prove nothing.
+      directory: its folder or name. None for a model in memory: its weights may come from files in another format, so
+        other digests prove nothing.
     """
     digests = {} if directory is None else weight_digests(model_directory(directory))
     if bundle.source == digests or bundle.source == saved_weight_digests(reference):
@@ -96,7 +96,7 @@ def check_source(bundle: Bundle, reference: Model, directory: str | os.PathLike[
 
 
 def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: Mapping[str, Any]) -> list[str]:
-    """Lists what a bundle's `verification.json` says otherwise than a new run.
+    """Lists differences between a bundle's `verification.json` and a new run.
 
     Values on texts are compared if both ran the same examples.
     """
@@ -129,7 +129,7 @@ def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: M
     for key, check in new.items():
         if key in old and (same or key[0].partition(":")[0] in _WITHOUT_EXAMPLES):
             problems += _check_problems(_title(key), old[key], check, _tolerance(bundle, remade, check, exact))
-    # XNNPACK's share depends on the version of the runtime, which stands in its source.
+    # XNNPACK's share depends on the runtime's version, which stands in its source.
     versions = [{" ".join(each) for each in run["runtimes"].items()} for run in (recorded, remade)]
     shares = [
         [each for each in run["delegates"] if each.get("source") not in versions[0] ^ versions[1]]
@@ -144,9 +144,9 @@ def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: M
 def check_card(bundle: Bundle, verification: Mapping[str, Any]) -> Check:
     """Checks that each score on the model card follows from `bundle.json` and `verification.json`.
 
-    Scores are the values of `model-index`, and each line with a digit in the sections Score and Verification, except
-    licence, base model and data. The rest of the card is its author's, and so is what the card leaves out.
-    `verification` is empty if the file cannot be read.
+    Scores are the values in `model-index`, and each line with a digit in the sections Score and Verification, except
+    licence, base model and data. The rest is the author's, and so are omissions. `verification` is empty if the file
+    cannot be read.
     """
     path = bundle.directory / model_card.CARD_FILE
     if not path.is_file():
@@ -161,7 +161,7 @@ def check_card(bundle: Bundle, verification: Mapping[str, Any]) -> Check:
 
 
 def _scores(card: str) -> Iterator[str]:
-    """Lines and values of a card that are scores."""
+    """Lines and values on a card that are scores."""
     matter, _, body = card.removeprefix("---\n").partition("\n---\n") if card.startswith("---\n") else ("", "", card)
     for metric, value in _INDEX_VALUE.findall(matter.partition("model-index")[2]):
         yield f"model-index: {metric} {_as_number(value)}"
@@ -194,7 +194,7 @@ def _check(name: str, reason: str, problems: Sequence[str]) -> Check:
 def _other_examples(recorded: Mapping[str, Any]) -> str:
     if not recorded:
         return "the record of the gate at export"
-    # A path of the machine that exported tells readers nothing.
+    # A path on the exporting machine tells readers nothing.
     source = Path(recorded["examples"]["source"]).name
     return (
         f"what does not depend on texts is as in this run; the {recorded['examples']['count']:,} examples from "
@@ -212,10 +212,10 @@ def _title(key: tuple[str, str | None]) -> str:
 
 
 def _tolerance(bundle: Bundle, remade: Mapping[str, Any], check: Mapping[str, Any], exact: bool) -> tuple[float, float]:
-    """Largest difference of two measurements of one check, absolute and as a share of the value."""
+    """Largest difference between two measurements for one check, absolute and as a fraction of the value."""
     ties = _NEAR_TIES / max(remade["examples"]["count"], 1)
     if check["name"] == "metric":
-        # In points. Near ties of the float model change it on every processor.
+        # In points. The float model's near ties change it on every processor.
         return 100 * ties, 0.0
     if check["name"].partition(":")[0] == "labels" and not exact:
         return ties, 0.0
@@ -257,7 +257,7 @@ def _difference(name: str, recorded: Any, remade: Any) -> list[str]:
     if recorded == remade:
         return []
     if isinstance(recorded, dict) and isinstance(remade, dict):
-        # Of two long tables, the lines that differ.
+        # From two long tables, only different lines.
         keys = sorted({key for key in {*recorded, *remade} if recorded.get(key) != remade.get(key)})
         recorded, remade = ({key: content.get(key) for key in keys[:3]} for content in (recorded, remade))
     return [f"{name} must be {json.dumps(remade)}; it is {json.dumps(recorded)}"]

@@ -1,4 +1,4 @@
-"""Inputs that the gate runs on every runtime, and the outputs in the same structure."""
+"""Inputs for the gate on every runtime, and the outputs in the same structure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FULL_ROWS = 8
 
 
 class ValidationInputs:
-    """Named parts of input rows at several lengths, run in one call.
+    """Named parts with input rows at several lengths, run in one call.
 
     Args:
       encoded: int32 `[n, s]` by name, from real texts.
-      lengths: lengths of the bundle, ascending.
-      pad_token_id: id of the padding token.
-      vocab_size: exclusive upper limit of random ids.
-      type_vocab_size: exclusive upper limit of random segments.
-      goldens: inputs of the golden examples, `[1, length]`.
-      fixed_ranges: whether texts like these decided the ranges of the file's activations. Full rows then have a second
-        segment only if the texts have one.
+      lengths: the bundle's lengths, ascending.
+      pad_token_id: the padding token's id.
+      vocab_size: exclusive upper limit for random ids.
+      type_vocab_size: exclusive upper limit for random segments.
+      goldens: the golden examples' inputs, `[1, length]`.
+      fixed_ranges: whether texts like these decided the file's activation ranges. Full rows then have a second segment
+        only if the texts have one.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ValidationInputs:
         self.lengths = tuple(lengths)
         self.examples: list[LengthBucket] = bucket_by_length(encoded, lengths, pad_token_id)
         self._rows: dict[int, list[Inputs]] = {length: [] for length in lengths}
-        # Name → (length, first row, row after the last) of each part.
+        # Name → (length, first row, row after the last) for each part.
         self._parts: dict[str, list[tuple[int, int, int]]] = {}
         for placed in self.examples:
             self._add("examples", placed.length, placed.inputs)
@@ -65,22 +65,22 @@ class ValidationInputs:
             self._add("goldens", inputs["input_mask"].shape[1], inputs)
 
     def batches(self, signature: Callable[[int], str]) -> dict[str, Inputs]:
-        """All rows, by signature."""
+        """Returns all rows, by signature."""
         return {signature(length): join(parts) for length, parts in self._rows.items()}
 
     def answers(self, name: str, answers_by_length: Mapping[int, Outputs]) -> list[dict[str, np.ndarray]]:
-        """Outputs of the parts called `name`, in insertion order."""
+        """Returns the outputs for the parts called `name`, in insertion order."""
         return [
             {output: array[first:last] for output, array in answers_by_length[length].items()}
             for length, first, last in self._parts[name]
         ]
 
     def inputs(self, name: str) -> list[Inputs]:
-        """Rows of the parts called `name`."""
+        """Returns the rows in the parts called `name`."""
         return self.answers(name, {length: join(parts) for length, parts in self._rows.items()})
 
     def masks(self, name: str) -> list[np.ndarray]:
-        """Masks `[n, length]` of the parts called `name`."""
+        """Returns the masks `[n, length]` for the parts called `name`."""
         return [inputs["input_mask"] for inputs in self.inputs(name)]
 
     def _add(self, name: str, length: int, inputs: Inputs) -> None:
@@ -97,9 +97,9 @@ def cut(inputs: Inputs, length: int, pad_token_id: int) -> Inputs:
 
 
 def full_rows(inputs: Inputs, length: int, *, two_segments: bool) -> dict[str, np.ndarray]:
-    """Rows without padding, `[FULL_ROWS, length]`, made by joining the tokens of several texts.
+    """Joins several texts' tokens to rows without padding, `[FULL_ROWS, length]`.
 
-    Texts of a validation set may all be short, and then reach no late position. With `two_segments`, the second half of
+    Texts in a validation set may all be short, and then reach no late position. With `two_segments`, the second half of
     every other row is a second segment.
     """
     counts = inputs["input_mask"].sum(axis=1)
@@ -109,7 +109,7 @@ def full_rows(inputs: Inputs, length: int, *, two_segments: bool) -> dict[str, n
         start = number * max(1, len(ids) // FULL_ROWS)
         joined: list[np.ndarray] = []
         while sum(map(len, joined)) < length and ids:
-            # Between the first and the last token, which frame each text.
+            # Takes the tokens between the first and the last one, which frame each text.
             joined.append(ids[start % len(ids)][1:-1])
             start += 1
         if ids:

@@ -1,7 +1,7 @@
-"""The verification gate: a bundle must reproduce the float model's outputs on every runtime that it claims.
+"""The verification gate: a bundle must reproduce the float model's outputs on every runtime it claims.
 
-Verification executes the file; it trusts no metadata. It counts the operators in the file, and runs real texts, texts
-with noise in the padding, the same texts at every length, and the golden examples.
+Verification executes the file; it trusts no metadata. It counts the file's operators, and runs real texts, texts with
+noise in the padding, the same texts at every length, and the golden examples.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pocketbert_export.verification.validation_inputs import ValidationInputs
 from pocketbert_export.verification.weight_checks import check_weights
 
 SCHEMA_VERSION = 1
-# Checks that a recipe with less rounding helps with.
+# A recipe with less rounding helps with these checks.
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths", "pairs")
 _MOST_TOKENIZED = 512
 
@@ -64,23 +64,23 @@ class GateFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Result of the verification gate.
+    """The verification gate's result.
 
     Attributes:
-      recipe: recipe of the bundle.
+      recipe: the bundle's recipe.
       checks: all checks, in order.
       runtimes: runtime → version, for those that ran the bundle.
-      num_examples: number of real texts that were run.
-      source: source of the texts.
+      num_examples: number of real texts in the run.
+      source: where the texts come from.
       examples_sha256: digest of the texts, with their labels and windows.
       labelled: whether the task's metric was computed.
-      metric: name of that metric; None if the task has none.
+      metric: the metric's name; None if the task has none.
       weights_need: operator → version required by its weights, whatever version the file records.
-      graph_optimizations: those of the bundle (`Bundle.graph_optimizations`).
+      graph_optimizations: the bundle's (`Bundle.graph_optimizations`).
       operators: builtin operator → number of uses in all signatures.
-      delegates: operators that delegates take: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
-      output_type: type of the file's outputs.
-      activation_range: largest activations of the file, for float16 recipes; None for other recipes, or if no runtime
+      delegates: operators on delegates: XNNPACK as each runtime counts them, GPU and NPU by documented rules.
+      output_type: the outputs' type in the file.
+      activation_range: the file's largest activations, for float16 recipes; None for other recipes, or if no runtime
         ran the file.
     """
 
@@ -116,14 +116,14 @@ class Verification:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Activations that overflow in float16, or nearly: other texts may have larger ones."""
+        """Activations with an overflow in float16, or nearly: other texts may have larger ones."""
         if self.activation_range is None:
             return ()
         where = "the CPU computes this file in float32; a GPU that computes in float16 may give wrong outputs"
         return tuple(f"{warning}; {where}" for warning in self.activation_range.warnings)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `verification.json`."""
+        """Returns the content for `verification.json`."""
         maxima = self.activation_range
         return {
             "schema_version": SCHEMA_VERSION,
@@ -155,28 +155,24 @@ def verify_bundle(
     model_directory: str | os.PathLike[str] | None = None,
     records: bool = True,
 ) -> Verification:
-    """Runs the gate.
+    """Runs the gate; returns all checks. Call `require()` on the result to raise an error for failed ones.
 
     Args:
       bundle_directory: the bundle.
-      reference: the float model that was exported, in its plain form, so that the graph optimization is checked too.
-        Without it, outputs are only compared with the golden examples, which contain the float model's outputs.
+      reference: the exported float model, in its plain form, to check the graph optimization, too. Without it, outputs
+        are only compared with the golden examples, which contain the float model's outputs.
       examples: real texts or questions, preferably with labels; `MOST_EXAMPLES` evenly spaced ones are run. None uses
         the built-in texts, or the golden examples if there is no model.
-      bounds: limits of the differences; None uses those of the bundle's recipe.
-      runtimes: names in `runtimes.RUNTIMES`; None uses those that the bundle claims.
-      metric: a name in `pocketbert.tasks.metrics`, or a metric of questions; None uses the task's
+      bounds: limits on the differences; None for the recipe's.
+      runtimes: names in `runtimes.RUNTIMES`; None for the bundle's.
+      metric: a name in `pocketbert.tasks.metrics`, or a metric for questions; None for the task's
         (`SupervisedTask.main_metric`).
-      data_task: name of the examples' task, if the bundle's task has no name or another one.
-      windows: windows of questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
-      model_directory: folder or name of the model; the record of its run has the baselines and the teacher's score, and
+      data_task: the examples' task name, if the bundle's task has no name or another one.
+      windows: windows for questions' paragraphs: fields of `WindowOptions` without the length, which is the bundle's.
+      model_directory: the model's folder or name; its run's record has the baselines and the teacher's score, and
         `source` is compared with its files.
-      records: compare `source`, `verification.json` and the card with this run, if there is a `reference`; False
-        before they are written.
-
-    Returns:
-      All checks, including failed ones; `require()` raises for them.
-
+      records: compare `source`, `verification.json` and the card with this run, if there is a `reference`; False before
+        they are written.
     Raises:
       UserError: the bundle is damaged, or its task has no such metric.
     """
@@ -227,9 +223,9 @@ def _verify(
     *,
     records: bool,
 ) -> Verification:
-    """See `verify_bundle`; of a bundle for separate pairs, the encoder alone."""
+    """See `verify_bundle`; for separate pairs, the encoder alone."""
     bounds = bounds or RECIPES[bundle.recipe].bounds
-    # The model defines the meaning of the outputs, not the bundle.
+    # The model defines the outputs' meaning, not the bundle.
     task = bundle.task if reference is None else reference.task
     built_in = _golden_examples(bundle) if reference is None else default_examples(task)
     gate_examples = built_in if examples is None else examples
@@ -259,7 +255,7 @@ def _verify(
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
         checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
         checks.append(check_weights(bundle.model_path.read_bytes(), reference))
-        # Outputs for other ids, or of another task, cannot be compared.
+        # Outputs for other ids or another task cannot be compared.
         reference = reference if tokenizer.passed and same_task.passed else None
     versions: dict[str, str] = {}
     shares: list[DelegateShare] = []
@@ -327,7 +323,7 @@ def _golden_examples(bundle: Bundle) -> Examples:
 
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: LabelledData) -> Check:
-    """Checks that golden texts, and real texts if the model is given, become the ids of the model's tokenizer."""
+    """Checks the ids for golden texts, and for real texts if the model is given, against the model's tokenizer."""
     bundle_tokenizer, model_tokenizer = bundle.tokenizer, None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, bundle_tokenizer)
     if model_tokenizer is not None:

@@ -1,12 +1,12 @@
-"""Compare the constants of a file with the model's weights, row by row.
+"""Compare a file's constants with the model's weights, row by row.
 
-Texts do not reach every part of a file: rare tokens, late positions and single rows of a matrix change few answers.
-Here every embedding table and every large matrix is dequantized and compared with the weight that it was made from.
+Texts do not reach every part of a file: rare tokens, late positions and single matrix rows change few answers. Here
+every embedding table and every large matrix is dequantized and compared with its original weight.
 
-The converter folds the gamma of a layer norm into the dense layers behind it, and smoothing and equalization move
-scales from activations into weights. So a matrix may differ from the model's by one factor per input, and by a power of
-two per output, or any factor per output for runtimes without per-channel quantization. These factors are fitted; what
-is left must be the rounding of the recipe.
+The converter folds a layer norm's gamma into the dense layers behind it, and smoothing and equalization move scales
+from activations into weights. So a matrix may differ from the model's by one factor per input, and by a power of two
+per output, or any factor per output for runtimes without per-channel quantization. These factors are fitted; the rest
+must be the recipe's rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pocketbert.model import Model
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.tflite.graph import Constant, constants, read_model
 
-# Largest relative difference of a row. float32: sums of the factors' fit. float16: rounding by 2^-11, once or twice.
+# Largest relative difference in a row. float32: sums in the factors' fit. float16: rounding by 2^-11, once or twice.
 # int8: a row of normally distributed weights differs by 0.9 %, and one with a weight eight times its other ones by 8 %.
 # int4: by 9 % in blocks, and by more where later weights compensate for the rounding of earlier ones.
 ROW_BOUNDS = {"float32": 1e-5, "float16": 2e-3, "int8": 0.15, "int4": 0.35}
@@ -30,25 +30,24 @@ _LARGEST_NUMBER = {"int8": 127, "int4": 7}
 # Every answer depends on smaller matrices.
 _FEWEST = 256
 _WORDS, _POSITIONS, _SEGMENTS = (f"encoder.embeddings.{name}.table" for name in ("word", "position", "token_type"))
-# Rows that tell which weight a matrix was made from.
+# Rows to identify a matrix's original weight.
 _SAMPLED_ROWS = 64
-# Rows that the factors per input are fitted to, and the number of fits.
+# Rows for the fit of the factors per input, and number of fits.
 _FITTED_ROWS, _FITS = 512, 3
 _TINY = 1e-12
 # With fewer rows, factors per input would fit anything.
 _FEWEST_ROWS = 8
-# Difference of a matrix from another weight is near 1.
+# A matrix differs from another weight by nearly 1.
 _ALIKE = 0.7
 
 
 class RowDifference(NamedTuple):
-    """The row of a constant that differs most from the weight that it was made from.
+    """The row of a constant with the largest difference from its original weight.
 
     Attributes:
-      weight: path of the weight; empty if no weight is alike.
-      row: index of the row.
-      size: length of the difference, relative to that of the row, or to the root mean square of all rows if that is
-        larger.
+      weight: the weight's path; empty if no weight is alike.
+      row: the row's index.
+      size: length of the difference, relative to the row's length, or to the root mean square over all rows if larger.
       share: the same, relative to the bound.
     """
 
@@ -59,7 +58,7 @@ class RowDifference(NamedTuple):
 
 
 def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, free: bool) -> Iterator[RowDifference]:
-    """The largest difference for each weight in a matrix of the file; projections may be joined in one.
+    """Yields the largest difference for each weight in a matrix; projections may be joined in one.
 
     Weights are `[rows, width]`, as the file stores them. If `free`, outputs may have any factor, as after folding.
     """
@@ -82,7 +81,7 @@ def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, fr
 
 
 def check_weights(content: bytes, model: Model) -> Check:
-    """Checks that every embedding table and every large matrix of a file has the rows of the plain float model."""
+    """Checks that a file's embedding tables and large matrices have the plain float model's rows."""
     weights, free = stored_weights(model), model.config.norm == "no_norm"
     worst, worst_row, compared, problems = 0.0, "", set(), []
     for constant in constants(read_model(content), 2 * model.config.embedding_size):
@@ -116,7 +115,7 @@ def check_weights(content: bytes, model: Model) -> Check:
 
 
 def stored_weights(model: Model) -> dict[str, np.ndarray]:
-    """Path → `[rows, width]` of every matrix of a model, as a file stores it: kernels are transposed.
+    """Path → `[rows, width]` for every matrix in a model, as a file stores it: kernels are transposed.
 
     `attend_to_inputs` multiplies the last layer's query by its key kernel, which the file then stores as it is.
     """
@@ -151,7 +150,7 @@ def _most_alike(values: np.ndarray, weights: Mapping[str, np.ndarray], *, free: 
 
 
 def _fitted(values: np.ndarray, weight: np.ndarray, *, free: bool) -> np.ndarray:
-    """The weight with the width of the values, and with the factors per input and output that bring it next to them."""
+    """The weight, padded to the values' width and fitted to them by factors per input and output."""
     padded = np.pad(weight, [(0, 0), (0, values.shape[1] - weight.shape[1])])
     if len(values) < _FEWEST_ROWS:
         return padded
@@ -169,7 +168,7 @@ def _fitted(values: np.ndarray, weight: np.ndarray, *, free: bool) -> np.ndarray
 
 
 def _first_inputs(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Factor of each input from mean logarithms of ratios, `[width]`; least squares needs this start for large ones."""
+    """Factor per input from mean logarithms of ratios, `[width]`; least squares needs this start for large ones."""
     nonzero = (values != 0) & (weight != 0)
     ratios = np.log(np.abs(np.where(nonzero, values, 1))) - np.log(np.abs(np.where(nonzero, weight, 1)))
     inputs = np.zeros(values.shape[1], np.float32)
@@ -183,11 +182,11 @@ def _first_inputs(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _output_factors(values: np.ndarray, weight: np.ndarray, *, free: bool) -> np.ndarray:
-    """Factor of each row by least squares, `[rows, 1]`: a power of two, or any number if `free`."""
+    """Factor per row by least squares, `[rows, 1]`: a power of two, or any number if `free`."""
     slopes = np.sum(weight * values, axis=1) / np.maximum(np.sum(np.square(weight), axis=1), _TINY)
     slopes = np.where(np.abs(slopes) > _TINY, slopes, 1)
     if not free:
-        # The factors of the inputs have any scale.
+        # The input factors have any scale.
         scale = np.median(np.abs(slopes))
         slopes = scale * np.exp2(np.round(np.log2(np.abs(slopes) / scale)))
     return slopes.astype(np.float32)[:, None]
@@ -198,7 +197,7 @@ def _evenly(count: int, most: int) -> np.ndarray:
 
 
 def _rounding(weight: np.ndarray, kind: str, *, per_tensor: bool) -> np.ndarray:
-    """Expected relative difference of each row if its largest weight decides the step, `[rows]`; 0 for floats."""
+    """Expected relative difference per row if its largest weight decides the step, `[rows]`; 0 for floats."""
     if kind not in _LARGEST_NUMBER:
         return np.zeros(len(weight))
     largest = np.abs(weight).max(axis=1)
@@ -207,11 +206,11 @@ def _rounding(weight: np.ndarray, kind: str, *, per_tensor: bool) -> np.ndarray:
 
 
 def _errors(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Relative difference of each row, `[rows]`."""
+    """Relative difference per row, `[rows]`."""
     return np.linalg.norm(values - weight, axis=1) / _sizes(values)
 
 
 def _sizes(weight: np.ndarray) -> np.ndarray:
-    """Length of each row, or the root mean square of all if that is larger, `[rows]`."""
+    """Length of each row, or the root mean square over all if larger, `[rows]`."""
     sizes = np.linalg.norm(weight, axis=1)
     return np.maximum(sizes, float(np.sqrt(np.mean(np.square(sizes)))) or 1.0)
