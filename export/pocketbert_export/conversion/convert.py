@@ -39,7 +39,7 @@ def write_saved_model(
 ) -> None:
     """Writes a SavedModel with one signature per length, completely or not at all.
 
-    `serving_default` is the signature of the longest length, for tools such as `tflite_convert`.
+    `serving_default` is the longest length's signature, for tools such as `tflite_convert`.
 
     Args:
       model: the model, optimized or not.
@@ -65,18 +65,16 @@ def to_tflite(
     channelwise: bool = True,
     texts: Sequence[LengthBucket] = (),
 ) -> bytes:
-    """Converts a model to a `.tflite` file with one signature per length and shared weights.
+    """Converts a model to a `.tflite` file with one signature per length and shared weights; returns its content.
 
     Args:
       model: the model, optimized or not.
       lengths: sequence lengths in tokens.
       recipe: number formats.
-      channelwise: whether int8 layers may be quantized per channel, which requires a runtime with version 12 of
-        FULLY_CONNECTED; if False, `per_tensor` moves the scales out of the layer.
-      texts: a few texts in these lengths for the recipe's quantizer. They smooth files of the converter (`smoothing`);
+      channelwise: allow per-channel int8 layers, for runtimes with version 12 of FULLY_CONNECTED; if False,
+        `per_tensor` moves the scales out of the layer.
+      texts: a few texts in these lengths for the recipe's quantizer, or to smooth the converter's files (`smoothing`);
         none to leave it out.
-    Returns:
-      Content of the file.
     Raises:
       UserError: the lengths do not suit the model.
     """
@@ -94,16 +92,14 @@ def to_tflite(
 def to_calibrated_tflite(
     model: Model, lengths: Sequence[int], recipe: Recipe, texts: CalibrationTexts, options: CalibrationOptions
 ) -> QuantizedFile:
-    """Converts a model with calibration texts, as `to_tflite` does without them.
+    """Converts a model with calibration texts, as `to_tflite` does without; returns the file, with shared scales.
 
     Args:
       model: the model, optimized or not.
       lengths: sequence lengths in tokens.
       recipe: a recipe that calibrates.
       texts: calibration texts, in these lengths.
-      options: method of the ranges, equalization, and limits of mixed files.
-    Returns:
-      The file, with shared scales.
+      options: method for the ranges, equalization, and limits on mixed files.
     Raises:
       UserError: the lengths do not suit the model, or the limits cannot be met.
     """
@@ -126,10 +122,9 @@ def _converted(model: Model, lengths: Sequence[int], *recipes: Recipe) -> list[b
 
 
 def _convert_saved_model(path: Path, signatures: Sequence[str], recipe: Recipe) -> bytes:
-    """The file of `tf.lite.TFLiteConverter.from_saved_model`.
+    """Does the same as `tf.lite.TFLiteConverter.from_saved_model` and `convert`, with less work.
 
-    That function and its `convert` restore the variables and import the graph into Python three times, for records
-    that the conversion does not read. Here the graph is read without that.
+    They restore the variables and import the graph into Python three times, for records that no conversion reads.
     """
     lite.TFLiteConverterBase._set_original_model_type(ModelType.TF_SAVED_MODEL)
     converter = lite.TFLiteSavedModelConverterV2(str(path), {tf.saved_model.SERVING}, list(signatures))
@@ -140,7 +135,7 @@ def _convert_saved_model(path: Path, signatures: Sequence[str], recipe: Recipe) 
 
 
 def _quantized(recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
-    """The file of a recipe with a quantizer."""
+    """The file for a recipe with a quantizer."""
     (content,) = _converted(inputs.model, inputs.lengths, get_recipe("float32"))
     quantized: QuantizedFile = pkgutil.resolve_name(recipe.quantizer)(share_quantization(content), recipe, inputs)
     return quantized

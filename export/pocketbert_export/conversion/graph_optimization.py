@@ -1,6 +1,6 @@
-"""Rewrite a model into equivalent forms that run faster on a phone.
+"""Rewrite a model into equivalent forms for speed on a phone.
 
-Each graph optimization has a switch and skips models that it does not suit; `decide` gives the reason.
+Each graph optimization has a switch and skips unsuitable models; `decide` gives the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_SCALE = 1024.0
 # token's 0 is NaN. This value is far enough below logits of thousands; the gate's padding check detects a leak.
 _PADDING_BIAS = -6e4
 
-# End of the path of a residual's factors.
+# A residual factor's path ends with this.
 _FACTOR = ".residual_scale.factor"
 
 Tensors = dict[str, np.ndarray]
@@ -61,19 +61,19 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
 
 
 def is_applied(decision: str) -> bool:
-    """Whether a decision of `decide` means that the graph optimization was applied."""
+    """Whether a decision from `decide` says that the graph optimization was applied."""
     return decision.startswith(APPLIED)
 
 
 def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Model:
-    """Creates a model with the same outputs in a form for export.
+    """Creates a model in a form for export, with equal outputs up to rounding.
+
+    `first_token_only` applies only to tasks on the first token: it would reduce a bare encoder's `sequence_output` to
+    length 1.
 
     Args:
       model: a model in the plain form; unchanged.
       graph_optimizations: optimizations to apply if they suit the model.
-    Returns:
-      A model with equal outputs up to rounding. `first_token_only` would reduce a bare encoder's `sequence_output` to
-      length 1, so it applies only to tasks that read the first token.
     """
     decided = decide(model, graph_optimizations)
     config = model.config
@@ -102,22 +102,22 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
 def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
     """Folds every NoNorm, gamma ∘ h + beta (MobileBERT, eq. 1), into the adjacent dense layers.
 
-    After a dense layer, gamma and beta go into its kernel and bias. After a residual sum they would have to
-    multiply the residual as well. Instead, the residual stream is rescaled: x is stored as s ∘ x, with s chosen so
-    that the residual's factor becomes 1, and each dense layer that reads the stream divides by s. Between blocks, s
-    is 1 after the last one and s[l-1] = gamma[l] · s[l]. The same holds inside a block, where the last s is free and
-    chosen to keep the scales near 1.
+    After a dense layer, gamma and beta go into its kernel and bias. After a residual sum they would have to multiply
+    the residual as well. Instead, the residual stream is rescaled: x is stored as s ∘ x, with s chosen to make the
+    residual's factor 1, and each dense layer that reads the stream divides by s. Between blocks, s is 1 after the last
+    one and s[l-1] = gamma[l] · s[l]. The same holds inside a block, where the last s is free and chosen to keep the
+    scales near 1.
 
     If a product of gammas leaves 1/1024 to 1024, or is zero, s starts anew before that norm, and one multiplication of
-    the residual makes up for it. Norms without a residual, and the first residual of a block, which nothing else reads
-    unless queries and keys do, fold with any gamma.
+    the residual makes up for it. Norms without a residual fold with any gamma. So does a block's first residual, unless
+    queries and keys also read it.
 
     Args:
       config: an architecture with `no_norm` and bottlenecks.
       tensors: canonical path → array.
     Returns:
-      The weights of the same architecture with `identity` norms, float32. Those of `GraphForm.scaled_residuals` have
-      the path `encoder.SUB-LAYER.residual_scale.factor`.
+      Weights for the architecture with `identity` norms, float32. Factors for `GraphForm.scaled_residuals` have the
+      path `encoder.SUB-LAYER.residual_scale.factor`.
     """
     wide = {path: array.astype(np.float64) for path, array in tensors.items()}
     outer = _outer_stream(config, wide)
@@ -134,16 +134,16 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
 
 
 def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
-    """Folds the beta of every LayerNorm but the last, gamma ∘ n + beta, into the dense layers behind it.
+    """Folds the beta in every LayerNorm but the last, gamma ∘ n + beta, into the dense layers behind it.
 
-    The layers that read the norm's output compute (x + beta)·W + b = x·W + (beta·W + b). The residual also has a beta
-    less, so the dense layer whose output is added to it has beta in its bias. The converter drops sums with zero.
+    The layers that read the norm's output compute (x + beta)·W + b = x·W + (beta·W + b). The residual also loses beta,
+    so the dense layer added to it has beta in its bias. The converter drops sums with zero.
 
     Args:
       config: an architecture with `layer_norm`, without bottlenecks and feed-forward expressions.
       tensors: canonical path → array.
     Returns:
-      The weights of the same architecture, float32. Only the last norm has a beta.
+      Weights for the same architecture, float32. Only the last norm has a beta.
     """
     wide = {path: array.astype(np.float64) for path, array in tensors.items()}
 
@@ -204,7 +204,7 @@ class _Stream(NamedTuple):
 
     Attributes:
       scales: scale at the start, and after each norm, `[features]` each.
-      factors: number of a norm → factor of its residual, where the scales start anew.
+      factors: number of a norm → factor for its residual, where the scales start anew.
     """
 
     scales: list[np.ndarray]
@@ -230,10 +230,7 @@ def _inner_stream(config: EncoderConfig, tensors: Tensors, block: str) -> _Strea
 
 
 def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
-    """Scales that make the factors of residuals 1, in parts that stay within 1/1024 to 1024.
-
-    The last scale is 1 unless it is free.
-    """
+    """Scales for residual factors of 1, in parts within 1/1024 to 1024; the last is 1 unless it is free."""
     parts = [[np.ones_like(gammas[-1])]]
     restarts = []
     for number in reversed(range(len(gammas))):
@@ -251,7 +248,7 @@ def _stream(gammas: Sequence[np.ndarray], *, is_free: bool) -> _Stream:
             parts.append([np.ones_like(gammas[number])])
     scales: list[np.ndarray] = []
     for number, part in reversed([*enumerate(parts)]):
-        # The scales of a part are divided by the middle of the range of each feature.
+        # A part's scales are divided by the middle of each feature's range.
         middle = np.sqrt(np.abs(part).min(axis=0) * np.abs(part).max(axis=0))
         scales += [scale / middle for scale in part] if is_free or number else part
     return _Stream(scales, {number: scales[number + 1] * gammas[number] / scales[number] for number in restarts})
@@ -268,7 +265,7 @@ def _fold_block(
         tensors[f"{block}{sub_layers[number]}{_FACTOR}"] = factor
 
     def before(name: str, scale: np.ndarray) -> None:
-        """Adapts a dense layer to an input that is multiplied by `scale`."""
+        """Adapts a dense layer to an input multiplied by `scale`."""
         tensors[f"{block}{name}.kernel"] /= scale[:, None]
 
     def after(name: str, norm: str, scale: np.ndarray | float) -> None:

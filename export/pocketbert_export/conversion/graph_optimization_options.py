@@ -1,4 +1,4 @@
-"""Options of the graph optimizations; this module does not import TensorFlow."""
+"""Graph optimization options; this module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class GraphOptimizations:
         blocks it cost time).
       first_token_only: compute the last layer for the first token only, if the task reads no other.
       attend_to_inputs: with first_token_only, map the last layer's query and context instead of every token's key and
-        value (default: in recipes for CPUs; NPUs and GPUs take the usual form, whose ranges export can scale).
-      fold_beta: fold the beta of LayerNorm into the dense layers behind it.
+        value (default: in recipes for CPUs; NPUs and GPUs take the usual form, because export can scale its ranges).
+      fold_beta: fold LayerNorm's beta into the dense layers behind it.
     """
 
     GROUP: ClassVar = "Graph optimizations"
@@ -34,7 +34,7 @@ class GraphOptimizations:
     fold_beta: bool = True
 
     def for_recipe(self, recipe: Recipe) -> GraphOptimizations:
-        """Resolves the defaults that depend on a recipe."""
+        """Resolves the defaults for a recipe."""
         if self.attend_to_inputs is not None:
             return self
         for_cpus = recipe.activations != "static" and recipe.weights != "float16"

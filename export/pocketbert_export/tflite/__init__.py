@@ -1,1 +1,1 @@
-"""`.tflite` files: their graph, and the runtimes that execute them."""
+"""`.tflite` files: their graph, and runtimes to execute them."""

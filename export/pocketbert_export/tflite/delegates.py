@@ -1,7 +1,7 @@
-"""Estimate which operators of a file GPU and NPU delegates take, from their documented rules.
+"""Estimate by documented rules which operators in a file GPU and NPU delegates take.
 
 The runtime itself counts the operators in XNNPACK (`interpreter_process.delegate`). These counts need no GPU or NPU:
-they follow the rules in LiteRT's source. The analyzers of TensorFlow and LiteRT have `gpu_compatibility=True`, but in
+they follow the rules in LiteRT's source. TensorFlow's and LiteRT's analyzers have `gpu_compatibility=True`, but in
 released packages it accepts every operator, even `UNIQUE`.
 
 - GPU: `tflite/tools/versioning/gpu_compatibility.cc` (operators, ranks, options) and `GetOpsToReplace` in
@@ -52,13 +52,13 @@ _NPU_OPERATORS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class DelegateShare:
-    """Operators of a file's first graph that a delegate takes. The graphs of all lengths have the same operators.
+    """A delegate's operators in a file's first graph; all lengths have the same operators.
 
     Attributes:
       name: XNNPACK, GPU, NPU, or int8 NPU, which has no floating-point operators.
       delegated_ops: number of operators in the delegate.
       total_ops: number of operators in the graph.
-      left: operator that stays on the CPU's own kernels → number of uses.
+      left: operator on the CPU's own kernels → number of uses.
       source: origin of the count: a runtime, or documented rules.
     """
 
@@ -70,7 +70,7 @@ class DelegateShare:
 
 
 def documented_shares(path: str | Path) -> tuple[DelegateShare, ...]:
-    """Counts the operators that GPU and NPU delegates take by their documented rules, without executing the file."""
+    """Counts GPU and NPU delegates' operators by documented rules, without executing the file."""
     model = read_model(Path(path).read_bytes())
     return tuple(_share(model, name, takes, source) for name, (takes, source) in _RULES.items())
 
@@ -88,7 +88,7 @@ def _share(model: schema.ModelT, name: str, takes: Callable[[_Operator], bool], 
 
 
 class _Operator:
-    """An operator of the first graph, with its tensors."""
+    """An operator in the first graph, with its tensors."""
 
     def __init__(self, model: schema.ModelT, operator: schema.OperatorT) -> None:
         tensors = model.subgraphs[0].tensors

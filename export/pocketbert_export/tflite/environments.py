@@ -1,4 +1,4 @@
-"""Environments for packages that conflict with ours, each from a lock file, created on first use."""
+"""Environments for conflicting packages, each from a lock file, created on first use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class LockedEnvironment:
     """An environment in the cache: `$POCKETBERT_CACHE`, or `~/.cache/pocketbert`.
 
     Attributes:
-      name: of the environment, for the folder and messages.
+      name: the environment's name, for the folder and messages.
       lock: lock file with hashes.
       package: main package with its version, for messages.
-      download: approximate size of the download, for messages.
+      download: approximate download size, for messages.
       base: returns the Python to create the environment with; raises `UserError` if there is none.
     """
 
@@ -48,7 +48,7 @@ class LockedEnvironment:
         return (self.folder / "complete").exists()
 
     def python(self) -> Path:
-        """Returns the Python of the environment; pip fetches the packages by hash on first use.
+        """Returns the environment's Python; pip fetches the packages by hash on first use.
 
         Raises:
           UserError: pip failed, or there is no Python to create the environment with.
@@ -72,7 +72,7 @@ class LockedEnvironment:
                     command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
                 )
                 if finished.returncode != 0:
-                    # venv writes what its own pip says to stdout.
+                    # venv writes its own pip's messages to stdout.
                     reason = " ".join(f"{finished.stdout} {finished.stderr}".split()[-40:])
                     raise UserError(f"{self.name} needs {self.package} in {folder}; {step} said: {reason}")
             (folder / "complete").touch()

@@ -1,4 +1,4 @@
-"""Read, change and write the graphs of a `.tflite` file."""
+"""Read, change and write the graphs in a `.tflite` file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INTEGER_TYPES = {
 
 
 def read_model(content: bytes) -> schema.ModelT:
-    """Returns the tables of a `.tflite` file as objects that you can change."""
+    """Returns a `.tflite` file's tables as mutable objects."""
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     for buffer in model.buffers:
         # ai-edge-quantizer stores weights behind the tables. Inside, the file can have 2 GB, more than any of ours.
@@ -40,36 +40,36 @@ def read_model(content: bytes) -> schema.ModelT:
 
 
 def write_model(model: schema.ModelT) -> bytes:
-    """Returns the content of a `.tflite` file."""
+    """Returns the content for a `.tflite` file."""
     builder = flatbuffers.Builder(sum(0 if buffer.data is None else len(buffer.data) for buffer in model.buffers))
     builder.Finish(model.Pack(builder), file_identifier=FILE_IDENTIFIER)
     return bytes(builder.Output())
 
 
 def code_name(code: schema.OperatorCodeT) -> str:
-    """Name of an operator code, such as `FULLY_CONNECTED`."""
+    """Returns an operator code's name, such as `FULLY_CONNECTED`."""
     # Codes above 127 use the new field; older files have only the old one.
     return BUILTIN_NAMES[max(code.builtinCode, code.deprecatedBuiltinCode)]
 
 
 def operator_name(model: schema.ModelT, operator: schema.OperatorT) -> str:
-    """Name of an operator, such as `FULLY_CONNECTED`."""
+    """Returns an operator's name, such as `FULLY_CONNECTED`."""
     return code_name(model.operatorCodes[operator.opcodeIndex])
 
 
 def tensor_name(tensor: schema.TensorT) -> str:
-    """Name of a tensor; of an operator that the converter fused from several, the first one's."""
+    """Returns a tensor's name; if the converter fused several operators, the first one's."""
     return bytes(tensor.name).decode("utf-8", "replace").partition(";")[0]
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant of a file.
+    """A constant in a file.
 
     Attributes:
-      name: name of the tensor.
+      name: the tensor's name.
       kind: its type: float32, float16, int8, int4 or int16.
-      values: float32, dequantized, in the shape of the tensor.
+      values: float32, dequantized, in the tensor's shape.
       per_tensor: whether all numbers share a scale.
     """
 
@@ -80,7 +80,7 @@ class Constant:
 
 
 def constants(model: schema.ModelT, fewest: int) -> Iterator[Constant]:
-    """The constants that operators read, of at least `fewest` elements; one that several graphs read counts once."""
+    """Yields the operators' constants with at least `fewest` elements, each once even if several graphs read it."""
     read = set()
     for graph in model.subgraphs:
         inputs = {int(index) for operator in graph.operators or () for index in operator.inputs}
@@ -100,7 +100,7 @@ def constants(model: schema.ModelT, fewest: int) -> Iterator[Constant]:
 def _dequantized(
     model: schema.ModelT, graph: schema.SubGraphT, tensor: schema.TensorT, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """The numbers of a constant as float32; None for integers without a scale."""
+    """A constant's numbers as float32; None for integers without a scale."""
     data, quantization = np.asarray(model.buffers[tensor.buffer].data, np.uint8), tensor.quantization
     if tensor.type in _FLOAT_TYPES:
         return data.view(_FLOAT_TYPES[tensor.type]).reshape(shape).astype(np.float32)
@@ -130,12 +130,12 @@ AttentionProduct = Literal["logits", "context"]
 
 
 def producer_positions(graph: schema.SubGraphT) -> dict[int, int]:
-    """Index of a tensor → position of the operator that computes it."""
+    """Tensor index → position of the operator that computes it."""
     return {int(tensor): position for position, operator in enumerate(graph.operators) for tensor in operator.outputs}
 
 
 def attention_products(model: schema.ModelT) -> dict[int, AttentionProduct]:
-    """Positions of the matrix products of attention: logits before, context after the softmax."""
+    """Finds attention's matrix products by position: logits before, context after the softmax."""
     graph = model.subgraphs[0]
     producers = producer_positions(graph)
     products: dict[int, AttentionProduct] = {}
@@ -148,7 +148,7 @@ def attention_products(model: schema.ModelT) -> dict[int, AttentionProduct]:
 
 
 def drop_unused(model: schema.ModelT) -> None:
-    """Empties buffers that no operator reads, so that replaced weights leave the file."""
+    """Empties buffers without a reader, so replaced weights leave the file."""
     used = {
         graph.tensors[index].buffer
         for graph in model.subgraphs
@@ -167,7 +167,7 @@ def drop_unused(model: schema.ModelT) -> None:
 
 
 class GraphEditor:
-    """Adds constants, tensors and operators to the graphs of a model. Equal constants share a buffer in all graphs.
+    """Adds constants, tensors and operators to a model's graphs. Equal constants share a buffer in all graphs.
 
     Args:
       model: changed in place.
@@ -179,7 +179,7 @@ class GraphEditor:
         self._codes: dict[tuple[int, int], int] = {}
 
     def values(self, graph: schema.SubGraphT, tensor: int) -> np.ndarray | None:
-        """A float32 constant of the graph, or None for other tensors."""
+        """Returns a float32 constant, or None for other tensors."""
         stored = graph.tensors[tensor]
         data = self._model.buffers[stored.buffer].data
         if data is None or stored.type != schema.TensorType.FLOAT32:
@@ -187,7 +187,7 @@ class GraphEditor:
         return np.frombuffer(bytes(data), np.float32).reshape([int(size) for size in stored.shape])
 
     def constant(self, graph: schema.SubGraphT, name: bytes, values: np.ndarray) -> int:
-        """Index of a new float32, float16 or int32 constant."""
+        """Adds a float32, float16 or int32 constant; returns its index."""
         content = values.dtype.str.encode() + values.tobytes()
         if content not in self._buffers:
             buffer = schema.BufferT()
@@ -199,7 +199,7 @@ class GraphEditor:
         return index
 
     def tensor(self, graph: schema.SubGraphT, name: bytes, dtype: int, shape: Sequence[int]) -> int:
-        """Index of a new tensor without content."""
+        """Adds a tensor without content; returns its index."""
         tensor = schema.TensorT()
         tensor.name, tensor.type, tensor.shape, tensor.buffer = name, dtype, [int(size) for size in shape], 0
         graph.tensors.append(tensor)
@@ -208,7 +208,7 @@ class GraphEditor:
     def operator(
         self, name: str, inputs: Sequence[int], outputs: Sequence[int], options: Any = None, version: int = 1
     ) -> schema.OperatorT:
-        """A new operator such as `MUL` with options such as `schema.MulOptionsT()`; the caller places it."""
+        """Makes an operator such as `MUL` with options such as `schema.MulOptionsT()`; the caller places it."""
         builtin = getattr(schema.BuiltinOperator, name)
         if (builtin, version) not in self._codes:
             code = schema.OperatorCodeT()
@@ -224,23 +224,23 @@ class GraphEditor:
         return operator
 
     def like(self, graph: schema.SubGraphT, tensor: int, suffix: bytes) -> int:
-        """Index of a new tensor with the type and shape of another, and its name with a suffix."""
+        """Adds a tensor with another's type and shape, and its name with a suffix; returns its index."""
         source = graph.tensors[tensor]
         return self.tensor(graph, bytes(source.name) + suffix, source.type, source.shape)
 
     def multiply(
         self, graph: schema.SubGraphT, source: int, name: bytes, factors: np.ndarray, target: int
     ) -> schema.OperatorT:
-        """A multiplication of a tensor by a constant; `name` is the constant's."""
+        """Makes an operator to multiply a tensor by a constant; `name` is the constant's."""
         return self.operator("MUL", [source, self.constant(graph, name, factors)], [target], schema.MulOptionsT())
 
     def scaled(self, graph: schema.SubGraphT, tensor: int, factors: np.ndarray) -> tuple[int, schema.OperatorT]:
-        """Index of an activation times a float32 factor for each channel, and the multiplication to insert."""
+        """Scales an activation by a float32 factor per channel; returns its index and the multiplication to insert."""
         product = self.like(graph, tensor, b"/scaled")
         return product, self.multiply(graph, tensor, bytes(graph.tensors[tensor].name) + b"/scales", factors, product)
 
     def reshape(self, graph: schema.SubGraphT, source: int, target: int) -> schema.OperatorT:
-        """An operator that gives a tensor the shape of another."""
+        """Makes an operator to give a tensor another's shape."""
         shape = np.array(graph.tensors[target].shape, np.int32)
         options = schema.ReshapeOptionsT()
         options.newShape = list(shape)
@@ -249,7 +249,7 @@ class GraphEditor:
 
 
 def split_evenly(content: bytes) -> bytes:
-    """Replaces SPLIT_V with equal parts by SPLIT, which XNNPACK takes and which has an int8 form."""
+    """Replaces SPLIT_V with equal parts by SPLIT, which XNNPACK supports, also in int8."""
     model = read_model(content)
     editor = GraphEditor(model)
     for graph in model.subgraphs:
@@ -267,8 +267,8 @@ def split_evenly(content: bytes) -> bytes:
 def share_quantization(content: bytes) -> bytes:
     """Stores equal quantization tables once instead of once per signature.
 
-    The converter shares the weights between signatures, but not their scales, and MobileBERT has many of these. The
-    file format allows any number of references to a table, so nothing changes for a runtime.
+    The converter shares the weights between signatures, but not their scales, and MobileBERT has many. The file format
+    allows any number of references to a table, so nothing changes for a runtime.
     """
     model = read_model(content)
     shared: dict[bytes, _PackedOnce] = {}
@@ -282,7 +282,7 @@ def share_quantization(content: bytes) -> bytes:
 
 
 class _PackedOnce:
-    """A table that is packed on first use and referenced afterwards."""
+    """A table, packed on first use and referenced afterwards."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

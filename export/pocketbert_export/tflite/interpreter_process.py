@@ -53,10 +53,10 @@ def real_outputs(runner: Any, outputs: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def delegate(interpreter: Any) -> dict[str, Any] | None:
-    """Counts the first subgraph's operators that run on a delegate, and those left, by name.
+    """Counts the first subgraph's operators on a delegate, and those left, by name.
 
     The runtime keeps the replaced operators in its list and appends one entry per delegated part, with the part's
-    inputs and outputs only. The operators in between are found by walking back from the outputs to the inputs.
+    inputs and outputs only. A walk back from the outputs to the inputs finds the operators in between.
     """
     entries = interpreter._get_ops_details()
     parts = [entry for entry in entries if entry["op_name"] == "DELEGATE"]

@@ -15,11 +15,11 @@ Inputs = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class LengthBucket:
-    """The texts of one length.
+    """Texts with one length.
 
     Attributes:
-      length: sequence length of the signature in tokens.
-      indices: `[n]`, positions of the texts in the input.
+      length: the signature's sequence length in tokens.
+      indices: `[n]`, the texts' positions in the input.
       inputs: int32 `[n, length]` each.
     """
 
@@ -29,11 +29,7 @@ class LengthBucket:
 
 
 def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int) -> Inputs:
-    """Truncates or pads arrays `[n, s]` to `[n, length]`; only padding may be truncated.
-
-    Raises:
-      ValueError: a text has more than `length` tokens.
-    """
+    """Truncates or pads arrays `[n, s]` to `[n, length]`; raises a `ValueError` if a text has more tokens."""
     longest = int(inputs["input_mask"].sum(axis=1).max(initial=0))
     if longest > length:
         raise ValueError(f"all texts must fit into {length} tokens; the longest has {longest}")
@@ -48,7 +44,7 @@ def fit_length(inputs: Mapping[str, np.ndarray], length: int, pad_token_id: int)
 
 
 def first_rows(buckets: Sequence[LengthBucket], most: int) -> list[LengthBucket]:
-    """Up to `most` texts, evenly from all lengths."""
+    """Selects up to `most` texts, evenly from all lengths."""
     most_each = max(1, most // len(buckets))
     return [
         LengthBucket(
@@ -61,21 +57,18 @@ def first_rows(buckets: Sequence[LengthBucket], most: int) -> list[LengthBucket]
 def bucket_texts(
     tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None, lengths: Sequence[int]
 ) -> list[LengthBucket]:
-    """Tokenizes texts and sorts them into the lengths of a bundle; longer ones are truncated to the longest."""
+    """Tokenizes texts and sorts them into a bundle's lengths; longer ones are truncated to the longest."""
     encoded = tokenizer(list(texts), None if pairs is None else list(pairs), max_length=max(lengths))
     return bucket_by_length({name: np.asarray(encoded[name]) for name in INPUT_NAMES}, lengths, tokenizer.pad_token_id)
 
 
 def bucket_by_length(inputs: Mapping[str, np.ndarray], lengths: Sequence[int], pad_token_id: int) -> list[LengthBucket]:
-    """Sorts texts into the lengths of a bundle.
+    """Sorts texts into a bundle's lengths; returns one entry for each length with texts, shortest first.
 
     Args:
       inputs: int32 `[n, s]` each; no text is longer than the longest length.
-      lengths: lengths of the bundle.
-      pad_token_id: id of the padding token.
-
-    Returns:
-      One entry for each length with texts, shortest first.
+      lengths: the bundle's lengths.
+      pad_token_id: the padding token's id.
     """
     counts = inputs["input_mask"].sum(axis=1)
     ordered = np.sort(np.asarray(lengths))

@@ -1,9 +1,8 @@
-"""Write TFLite Model Metadata: descriptions of tensors inside a `.tflite` file, and files in a zip behind it.
+"""Write TFLite Model Metadata: tensor descriptions inside a `.tflite` file, and files in a zip behind it.
 
-Source: metadata_schema.fbs of tflite-support, identifier M001, which MediaPipe and the TFLite Task Library read
+Source: tflite-support's metadata_schema.fbs, identifier M001, for MediaPipe and the TFLite Task Library
 (https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs). The
-fields used here are written directly, because the writers in tflite-support and mediapipe need packages that conflict
-with ours.
+fields used here are written directly, because the writers in tflite-support and mediapipe need conflicting packages.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ IDENTIFIER = b"M001"
 BUFFER_NAME = b"TFLITE_METADATA"
 _AXIS_LABELS, _VOCABULARY = 2, 5
 _BERT_TOKENIZER_OPTIONS = 4
-# The version of the schema that introduced input process units.
+# The schema version that introduced input process units.
 _MIN_PARSER_VERSION = "1.1.0"
 
 
 class _Byte(NamedTuple):
-    """An enum of the schema."""
+    """An enum in the schema."""
 
     value: int
 
 
-# Slot of a field, its index in the schema's table → value. A union takes two slots: its type and its table.
+# Field index in the schema's table → value. A union takes two slots: its type and its table.
 _Table = Mapping[int, Any]
 
 
 class TensorDescription(NamedTuple):
-    """Metadata of a tensor.
+    """A tensor's metadata.
 
     Attributes:
-      name: name by which clients find the tensor, such as `ids`.
+      name: name for clients, such as `ids`.
       description: for readers.
-      labels_file: name of the associated file with the labels of the last axis; empty for none.
+      labels_file: associated file with the labels for the last axis; empty for none.
     """
 
     name: str
@@ -60,7 +59,7 @@ def add_metadata(
 ) -> None:
     """Adds metadata to a model with one subgraph, for clients with BERT's tokenizer.
 
-    Inputs and outputs are in the order of the file. The vocabulary file has one token per line.
+    Inputs and outputs are in the file's order. The vocabulary file has one token per line.
     """
     tokenizer: _Table = {0: [_associated_file(vocabulary_file, "Tokens, one per line.", _VOCABULARY)]}
     graph: _Table = {
@@ -98,7 +97,7 @@ def _tensor(tensor: TensorDescription) -> _Table:
 
 def _write(builder: flatbuffers.Builder, table: _Table) -> int:
     """Writes a table and everything below it; returns its offset."""
-    # Strings, vectors and tables must be complete before the table that refers to them begins.
+    # Strings, vectors and tables must be complete before a table refers to them.
     offsets = {slot: _offset(builder, value) for slot, value in table.items() if not isinstance(value, _Byte)}
     builder.StartObject(max(table) + 1)
     for slot, value in table.items():

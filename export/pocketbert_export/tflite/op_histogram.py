@@ -1,4 +1,4 @@
-"""Read the contents of a `.tflite` file without executing it: operators, signatures, weights."""
+"""Read a `.tflite` file's contents without executing it: operators, signatures, weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pocketbert_export.tflite.graph import FILE_IDENTIFIER, TYPE_NAMES, operator
 
 # Operators between an input and the embedding that it indexes.
 _ID_ARITHMETIC = ("ADD", "CAST", "EXPAND_DIMS", "MUL", "PAD", "RESHAPE", "SELECT", "SELECT_V2", "SQUEEZE")
-# Version of an operator from which on it reads int4 weights and float inputs.
+# An operator's first version for int4 weights and float inputs.
 INT4_VERSIONS = {"EMBEDDING_LOOKUP": 4, "FULLY_CONNECTED": 12}
 # Errors from reading offsets and indices in a truncated or changed file.
 _DAMAGE = (struct.error, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
@@ -34,7 +34,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """The named inputs and outputs of a signature."""
+    """A signature's named inputs and outputs."""
 
     inputs: Mapping[str, TensorInfo]
     outputs: Mapping[str, TensorInfo]
@@ -50,23 +50,22 @@ class TableInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class OpHistogram:
-    """Contents of a file.
+    """A file's contents.
 
     Attributes:
       operators: builtin operator → number of uses in all graphs.
-      custom: names of custom operators, sorted; TensorFlow's own (Flex) begin with `Flex`.
+      custom: custom operators' names, sorted; TensorFlow's own (Flex) begin with `Flex`.
       signatures: name → inputs and outputs.
-      file_bytes: size of the file.
-      weight_bytes: bytes of all constant data; a buffer counts once, however many graphs use it.
-      weight_bytes_by_type: type → its share of `weight_bytes` (the type of the first tensor that uses the buffer).
+      file_bytes: the file's size.
+      weight_bytes: bytes in all constants; a buffer counts once, however many graphs use it.
+      weight_bytes_by_type: type → its part of `weight_bytes` (by the first tensor with the buffer).
       int8_fully_connected: number of FULLY_CONNECTED operators with an int8 weight.
-      channelwise_fully_connected: number of those with per-channel quantization, which TFLite accepts for float inputs
-        from version 12 of the operator on.
+      channelwise_fully_connected: how many have per-channel quantization, accepted for float inputs from version 12 on.
       int4_operators: names of operators with int4 weights.
       dynamic: names of tensors with dynamic dimensions.
-      largest_constant: largest magnitude of the floating-point constants; infinite if one is NaN.
-      largest_constant_reader: name of an output of the operator that reads this constant.
-      tables: input → embedding tables that it indexes, one per graph with such a table.
+      largest_constant: largest magnitude in the floating-point constants; infinite if one is NaN.
+      largest_constant_reader: name of an output from this constant's reader.
+      tables: input → its embedding tables, one per graph with such a table.
     """
 
     operators: Mapping[str, int]
@@ -100,11 +99,7 @@ class OpHistogram:
 
 
 def count_ops(path: str | Path) -> OpHistogram:
-    """Reads a `.tflite` file.
-
-    Raises:
-      UserError: the file is not a TFLite model or is truncated.
-    """
+    """Reads a `.tflite` file; raises a `UserError` if it is truncated or not a TFLite model."""
     content = Path(path).read_bytes()
     if len(content) < 8 or content[4:8] != FILE_IDENTIFIER:
         raise UserError(f"{path} must be a TFLite model (identifier TFL3); received {content[4:8]!r}; export it again")
@@ -192,7 +187,7 @@ def _numbers(vector: Any) -> list[int]:
 
 
 def _largest_constant(model: schema.ModelT) -> tuple[float, str]:
-    """The largest magnitude, and the name of an output of the operator that reads it."""
+    """The largest magnitude, and an output name from its reader."""
     largest, reader = 0.0, ""
     read = set()
     for graph in model.subgraphs:
@@ -209,7 +204,7 @@ def _largest_constant(model: schema.ModelT) -> tuple[float, str]:
 
 
 def _reader(model: schema.ModelT, graph: schema.SubGraphT, constant: int) -> str:
-    """Constants have no telling names: returns that of the first operator that computes with one."""
+    """Constants have no telling names: returns the name behind the first operator that computes with one."""
     for operator in graph.operators or ():
         if constant in _numbers(operator.inputs):
             if operator_name(model, operator) != "DEQUANTIZE":

@@ -1,7 +1,7 @@
-"""Run files on the runtimes that a bundle can claim, each in its own process.
+"""Run files on the runtimes for bundles, each in its own process.
 
 A runtime may crash on an unsupported file, and TFLite 2.16 needs an older NumPy than ours. Only outputs count: an old
-runtime may load a file that it does not support and return zeros.
+runtime may load an unsupported file and return zeros.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class RuntimeRefused(Exception):
 
 @dataclass(frozen=True)
 class RuntimeAnswers:
-    """Outputs and version of a runtime.
+    """A runtime's outputs and version.
 
     Attributes:
-      version: version of the runtime.
+      version: the runtime's version.
       answers: the outputs.
       xnnpack: operators in XNNPACK, as counted by the runtime; None if it delegated none.
     """
@@ -54,15 +54,13 @@ class RuntimeAnswers:
 
 
 def run(runtime: str, model: str | os.PathLike[str], batches: Batches, threads: int = 1) -> RuntimeAnswers:
-    """Calls signatures of a model, one row at a time.
+    """Calls a model's signatures, one row at a time; returns outputs as signature → output name → array `[calls, ...]`.
 
     Args:
       runtime: a name in `RUNTIMES`.
-      model: path of the `.tflite` file.
+      model: path to the `.tflite` file.
       batches: signature → input name → array `[calls, length]`, int32.
       threads: number of interpreter threads.
-    Returns:
-      signature → output name → array `[calls, ...]`.
     Raises:
       RuntimeRefused: the runtime failed, with its reason.
       UserError: there is no such runtime.
@@ -93,7 +91,7 @@ def run_script(name: str, command: Sequence[str | os.PathLike[str]]) -> None:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment
     )
     if finished.returncode != 0:
-        # The message of the exception that ended the process, possibly of several lines, or the last line.
+        # The final exception's message, possibly several lines, or the last line.
         lines = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
         errors = [number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception)\b", line)]
         reason = " ".join(lines[errors[-1] if errors else -1 :]) or "no output"
@@ -101,13 +99,13 @@ def run_script(name: str, command: Sequence[str | os.PathLike[str]]) -> None:
 
 
 def tflite_2_16() -> LockedEnvironment:
-    """The environment with TFLite 2.16.1 (1.3 GB on disk)."""
+    """Returns the environment with TFLite 2.16.1 (1.3 GB on disk)."""
     package, base = "tensorflow-cpu 2.16.1", _python_for_tflite_2_16
     return LockedEnvironment(name=TFLITE_2_16, lock=LOCK_FILE, package=package, download="300 MB", base=base)
 
 
 def _python_for_tflite_2_16() -> str:
-    """Finds a Python with wheels of tensorflow-cpu 2.16.1: this one, or an older one on PATH or under pyenv."""
+    """Finds a Python with wheels for tensorflow-cpu 2.16.1: this one, or an older one on PATH or under pyenv."""
     if sys.version_info < (3, 13):
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"

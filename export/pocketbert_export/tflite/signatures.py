@@ -1,4 +1,4 @@
-"""Signatures of an exported file: one per length, with named inputs and outputs."""
+"""An exported file's signatures: one per length, with named inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ DEFAULT_SIGNATURE = "serving_default"
 
 
 def signature_name(length: int) -> str:
-    """Name of the signature for texts of up to `length` tokens."""
+    """Names the signature for texts up to `length` tokens."""
     return f"length_{length}"
 
 
 def default_lengths(task: TaskConfig | None, max_position_embeddings: int, longest: int | None = None) -> list[int]:
-    """Default lengths: 32, 64 and 128; for questions on paragraphs 128 and 384.
+    """Returns default lengths: 32, 64 and 128; for questions on paragraphs 128 and 384.
 
     Args:
       task: the model's task.
-      max_position_embeddings: of the model; longer lengths are left out.
-      longest: training length of the model; it is one of the lengths, and longer lengths are left out.
+      max_position_embeddings: the model's; longer lengths are left out.
+      longest: the model's training length; it is one of the lengths, and longer lengths are left out.
     """
     usual = Task.default_lengths if task is None else get_task(task).default_lengths
     longest = longest or min(usual[-1], max_position_embeddings)
@@ -40,8 +40,7 @@ def check_lengths(lengths: Sequence[int], config: EncoderConfig) -> tuple[int, .
     """Returns the lengths in ascending order.
 
     Raises:
-      UserError: no length, a repeated one, or one that is outside of the position embeddings or too short for special
-        tokens.
+      UserError: no length, a repeated one, or one beyond the position embeddings or too short for special tokens.
     """
     if not lengths:
         raise UserError("lengths must name at least one number of tokens; received none; for example 32,64,128")
@@ -67,6 +66,6 @@ def concrete_functions(model: Model, lengths: Sequence[int]) -> dict[str, tf.typ
     functions = {}
     for length in lengths:
         specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in INPUT_NAMES}
-        # Each length has a function of its own, whose names do not depend on the others.
+        # Each length has its own function, so names do not depend on the others.
         functions[signature_name(length)] = tf.function(answer).get_concrete_function(**specs)
     return functions
