@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
-# Of WordPiece; `Bundle.vocabulary` has the files of all tokenizers.
+# For WordPiece; `Bundle.vocabulary` has every tokenizer's files.
 VOCAB_FILE = "vocab.txt"
 LABELS_FILE = "labels.txt"
 GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
-# Of mixed files: the measured files that the limit chose from.
+# For mixed files: the measured files behind the limit's choice.
 PRECISION_FILE = "precision.json"
 # Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
 _MOST_DESCRIPTION_BYTES = _MOST_VERIFICATION_BYTES = 1 << 24
@@ -68,27 +68,26 @@ class Bundle:
       directory: the folder.
       description: validated content of `bundle.json`.
       goldens: golden examples.
-
     Attributes:
       directory: the folder.
-      model_path: path of the `.tflite` file.
-      task: task of the head; None for a bare encoder. That of the encoder, embedding, for separate pairs.
+      model_path: path to the `.tflite` file.
+      task: the head's task; None for a bare encoder. With separate pairs, the encoder's task, embedding.
       pair_task: task of the head on separate pairs (`pair_head`); None for other bundles.
-      recipe: name of the recipe.
+      recipe: the recipe's name.
       lengths: sequence lengths in tokens, ascending.
       runtimes: names of the supported runtimes.
       graph_optimizations: name → `applied` (with a count of folded norms), `off`, or the reason why it does not suit
         the model.
-      output_names: outputs of every signature.
-      output_type: type of the outputs in the file; `run` returns float32.
+      output_names: every signature's outputs.
+      output_type: the outputs' type in the file; `run` returns float32.
       num_parameters: number of weights in the file.
-      source: weight file of the exported model → SHA-256.
+      source: the exported model's weight file → SHA-256.
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
-      vocabulary: files and options of the tokenizer.
-      goldens: examples with the outputs of the float model and of the file.
-      outcome: score of the file beside baselines, teacher and float model, as `Scores.outcome` gives it; None for a
-        bundle exported without labelled examples.
-      scored: scores in full, if this process has just exported the bundle with labelled examples; else None.
+      vocabulary: the tokenizer's files and options.
+      goldens: examples with the float model's and the file's outputs.
+      outcome: the file's score beside baselines, teacher and float model, as in `Scores.outcome`; None for a bundle
+        exported without labelled examples.
+      scored: full scores, if this process has just exported the bundle with labelled examples; else None.
     """
 
     def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
@@ -141,19 +140,17 @@ class Bundle:
         return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"
 
     def signature(self, length: int) -> str:
-        """The name of the signature for `length` tokens."""
+        """Returns the signature's name for `length` tokens."""
         if length not in self.lengths:
             raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
         return signature_name(length)
 
     def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
-        """Runs the file, one text at a time, as a phone does.
+        """Runs the file, one text at a time, as a phone does; returns outputs by name, float32 `[n, ...]`.
 
         Args:
           inputs: int32 `[n, length]` by name.
-          length: sequence length of the signature; None uses the length of the arrays.
-        Returns:
-          Outputs by name, float32 `[n, ...]`.
+          length: the signature's sequence length; None for the arrays' length.
         Raises:
           UserError: the runtime cannot load the file or rejects these inputs.
         """
@@ -174,7 +171,7 @@ class Bundle:
             ) from error
 
     def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Predicts texts. Each text uses the shortest signature that fits.
+        """Predicts texts, each with the shortest signature that fits; returns one dict per input.
 
         Example:
           ```python
@@ -184,10 +181,8 @@ class Bundle:
         Args:
           inputs: texts, pairs of texts, or pairs of question and paragraph, as for `Model.predict`. Texts longer than
             the longest signature are truncated; paragraphs are read in windows.
-          **options: options of the task's `predict`: `top_k` for classes, `n_best` for questions, `soft_labels`; see
+          **options: options for the task's `predict`: `top_k` for classes, `n_best` for questions, `soft_labels`; see
             `Predictor.predict`.
-        Returns:
-          One dict per input, as from `Model.predict`.
         Raises:
           UserError: the bundle has no task, the inputs mix texts and pairs, or an output is not finite.
         """
@@ -195,20 +190,20 @@ class Bundle:
         return self.predictor().predict(inputs if texts is None else texts, **options)
 
     def predictor(self, **windows: int | None) -> Predictor:
-        """A predictor, which also scores the bundle on data.
+        """Returns a predictor, which also scores the bundle on data.
 
         Args:
           **windows: `max_length`, up to the longest signature, and the task's `window_options`; see `model_predictor`.
         Raises:
-          UserError: the bundle has no task that predicts, or no signature fits the window.
+          UserError: the bundle's task predicts nothing, or no signature fits the window.
         """
         return self._predictor(self.pair_task or self.task, windows)
 
     def text_predictor(self) -> Predictor:
-        """A predictor of single texts: for separate pairs that of their vectors, which `head.tflite` reads.
+        """Returns a predictor for single texts; with separate pairs, it gives the vectors for `head.tflite`.
 
         Raises:
-          UserError: the bundle has no task that predicts.
+          UserError: the bundle's task predicts nothing.
         """
         return self._predictor(self.task, {})
 
@@ -224,7 +219,7 @@ class Bundle:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, created on first use."""
+        """Tokenizer, created on first use."""
         from pocketbert.tokenizers.opening import open_tokenizer
 
         return open_tokenizer(self.vocabulary)
@@ -237,7 +232,7 @@ class Bundle:
 
 
 def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary:
-    """Files and options of a bundle's tokenizer, from its valid `bundle.json`."""
+    """Finds a bundle's tokenizer files and options, from its valid `bundle.json`."""
     options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
     kind: TokenizerKind = options.pop("kind", "wordpiece")
     added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
@@ -256,11 +251,7 @@ def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Reads `bundle.json` and validates it against its schema.
-
-    Raises:
-      UserError: the file is missing or not JSON, or lists all violations of the schema.
-    """
+    """Reads and validates `bundle.json`; raises a `UserError` if it is missing, or with all violations."""
     path = directory / BUNDLE_FILE
     if not path.is_file():
         raise UserError(
@@ -280,11 +271,7 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def read_verification(directory: Path) -> dict[str, Any]:
-    """Reads `verification.json`; a member that is absent is None.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
+    """Reads `verification.json`, with None for absent members; raises a `UserError` if it is missing or damaged."""
     path = directory / VERIFICATION_FILE
     try:
         content = read_members(read_json(path, most_bytes=_MOST_VERIFICATION_BYTES), _VERIFICATION, str(path))
@@ -298,7 +285,7 @@ def read_verification(directory: Path) -> dict[str, Any]:
 
 
 def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
-    """Lists files that are missing, damaged or not in the description."""
+    """Lists missing or damaged files, and files without an entry in the description."""
     problems = []
     listed = description["files"]
     for name, expected in listed.items():
@@ -323,7 +310,7 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
 
 
 def _description_problems(description: Mapping[str, Any]) -> list[str]:
-    """Checks rules between fields of `bundle.json` that JSON Schema cannot express."""
+    """Checks rules between fields in `bundle.json`, beyond JSON Schema."""
     signatures = description["signatures"]
     problems = [
         f"the signature for {signature['length']} tokens must be called {signature_name(signature['length'])}; it is "

@@ -34,7 +34,7 @@ def describe(
     decided: Mapping[str, str],
     output_type: str,
 ) -> dict[str, Any]:
-    """The entries that model and options determine; `runtime` is the oldest supported one."""
+    """Returns the entries for `bundle.json` from model and options; `runtime` is the oldest supported one."""
     assert model.tokenizer is not None
     vocabulary = model.tokenizer.vocabulary
     is_wordpiece = vocabulary.kind == "wordpiece"
@@ -78,7 +78,7 @@ def _tool_versions() -> dict[str, str]:
 
 
 def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
-    """A task as `bundle.json` has it."""
+    """Returns a task as in `bundle.json`."""
     if task is None:
         return None
     fields = ("null_threshold", "embedding", "activation", "decisions")
@@ -90,7 +90,7 @@ def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
 
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
-    """Number of weights in the file: position embeddings count once per signature, with the rows that it reads."""
+    """Number of weights in the file: position embeddings count once per signature, with the rows it reads."""
     counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
     counts["encoder.embeddings.position.table"] = sum(lengths) * int(
         optimized.encoder.embeddings.position.table.shape[1]
@@ -99,7 +99,7 @@ def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
 
 
 def file_entries(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name → SHA-256 and size of all files but `bundle.json`."""
+    """Name → SHA-256 and size, for all files but `bundle.json`."""
     return {
         path.name: {"sha256": files.sha256(path), "size_bytes": path.stat().st_size}
         for path in sorted(folder.iterdir())
@@ -108,7 +108,7 @@ def file_entries(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def weight_digests(model_directory: Path) -> dict[str, str]:
-    """Path in a model directory → SHA-256 of the weight files that the model is read from."""
+    """Path in a model directory → SHA-256, for the model's weight files."""
     return {name: files.sha256(path) for name, path in stored_weights(model_directory).items()}
 
 

@@ -1,4 +1,4 @@
-"""Run rows of tokens through a bundle, each on the shortest signature that fits."""
+"""Run tokenized rows through a bundle, each on the shortest signature that fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketbert_export.tflite.length_buckets import Inputs, bucket_by_length
 
 Run: TypeAlias = Callable[[Inputs, int], Outputs]
 
-# Rows prepared at once, which bounds the memory.
+# Rows prepared at once, to bound the memory.
 ROWS_A_CALL = 32
 
 
@@ -23,17 +23,17 @@ class BundleForward:
     """A bundle on LiteRT as a `Forward`. Each row runs on the shortest signature that fits.
 
     Args:
-      run: function that runs the file on inputs `[n, length]`; takes the inputs and the length.
-      lengths: sequence lengths of the signatures, ascending.
-      pad_token_id: id of the padding token.
-      task: task of the head.
+      run: runs the file; takes the inputs `[n, length]` and the length.
+      lengths: the signatures' sequence lengths, ascending.
+      pad_token_id: the padding token's id.
+      task: the head's task.
     """
 
     def __init__(self, run: Run, lengths: Sequence[int], pad_token_id: int, task: Task) -> None:
         self._run, self._lengths, self._pad_token_id, self._task = run, lengths, pad_token_id, task
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns the outputs of one or more rows, by name."""
+        """Returns the outputs for one or more rows, by name."""
         gathered = GatheredOutputs(encoded, self._task)
         with row_progress(len(encoded), show_progress) as update:
             for first in range(0, len(encoded), ROWS_A_CALL):

@@ -1,4 +1,4 @@
-"""Golden examples: texts with their ids, the outputs of the float model and those of the file.
+"""Golden examples: texts with their ids, and outputs from the float model and the file.
 
 `bundle.json` lists texts and ids. All outputs are tensors in `goldens.safetensors`, named `INDEX/outputs/OUTPUT` and
 `INDEX/exported_outputs/OUTPUT`. A bare encoder gives thousands of numbers per text, too many for JSON.
@@ -37,8 +37,8 @@ class Golden:
       pair: the second text of a pair, or None.
       length: sequence length, one of the bundle's.
       inputs: int32 `[1, length]` by name.
-      outputs: outputs of the float model, float32 `[1, ...]` by name.
-      exported_outputs: outputs of the file.
+      outputs: the float model's outputs, float32 `[1, ...]` by name.
+      exported_outputs: the file's outputs.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Golden:
 
 
 def entries(goldens: Sequence[Golden]) -> list[dict[str, Any]]:
-    """The entries of `bundle.json`: all fields except the outputs."""
+    """Returns the entries for `bundle.json`: all fields except the outputs."""
     return [
         {
             "text": golden.text,
@@ -63,7 +63,7 @@ def entries(goldens: Sequence[Golden]) -> list[dict[str, Any]]:
 
 
 def answers_file(goldens: Sequence[Golden]) -> bytes:
-    """The content of `goldens.safetensors`; equal outputs give equal bytes."""
+    """Returns the content for `goldens.safetensors`; equal outputs give equal bytes."""
     return save(
         {
             f"{index}/{kind}/{name}": np.ascontiguousarray(array, np.float32)
@@ -75,7 +75,7 @@ def answers_file(goldens: Sequence[Golden]) -> bytes:
 
 
 def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]) -> list[Golden]:
-    """Reads the golden examples of a valid `bundle.json`; none if `problems` receives a broken rule."""
+    """Reads the golden examples for a valid `bundle.json`; none if `problems` receives a broken rule."""
     listed = description["goldens"]
     before = len(problems)
     for index, entry in enumerate(listed):
@@ -99,7 +99,7 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
 
 
 def tokenization_problems(goldens: Sequence[Golden], tokenizer: Tokenizer) -> list[str]:
-    """Tokenizes each golden text and lists those whose inputs differ."""
+    """Tokenizes each golden text and lists those with other inputs."""
     problems = []
     for index, golden in enumerate(goldens):
         pairs = None if golden.pair is None else [golden.pair]
@@ -176,7 +176,7 @@ def _shape_problems(
     task = description["task"] or {"labels": []}
     heads = {head["name"]: head for head in task.get("tasks", ())}
     for name, shapes_found in shapes.items():
-        # An output of several heads has the name of its head in front.
+        # With several heads, an output's name begins with its head.
         head = heads.get(name.partition("_")[0], {"labels": []}) if heads else task
         problems += [
             f"each of the {len(head['labels'])} labels must have a logit; the golden outputs have shape {list(shape)}"

@@ -1,8 +1,8 @@
-"""The model card of a bundle: `README.md` in the format of Hugging Face's hub.
+"""The bundle's model card: `README.md` in the format for Hugging Face's hub.
 
 `bundle.json` holds the same facts: origin, licences, scores, and latencies if you give them. The card also shows the
-gate's figures from `verification.json`. The card itself has no checksum, so you can edit it; `verify` checks its
-scores (`record_checks`).
+gate's figures from `verification.json`. The card itself has no checksum, so you can edit it; `verify` checks its scores
+(`record_checks`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CARD_FILE = "README.md"
 _RUN_FILE = "run.json"
-# Markup inside a line, a heading or list at its begin. An underscore inside a word is none.
+# Markup inside a line, a heading or list at its beginning. An underscore inside a word is none.
 _MARKUP = re.compile(r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 
@@ -35,11 +35,11 @@ class CardOptions:
     """Facts for the model card that PocketBERT cannot know.
 
     Attributes:
-      license: licence of this model, such as apache-2.0 (default: that in the model directory's README.md).
-      base_model: model that training started from, such as google-bert/bert-base-uncased (default: known for weights
-        from `pocketbert fetch`, otherwise that in the model directory's README.md).
+      license: licence for this model, such as apache-2.0 (default: from the model directory's README.md).
+      base_model: model before training, such as google-bert/bert-base-uncased (default: known for weights from
+        `pocketbert fetch`, otherwise from the model directory's README.md).
       base_model_license: licence of --base-model.
-      dataset: data that the model was trained on, such as stanfordnlp/sst2.
+      dataset: training data, such as stanfordnlp/sst2.
       dataset_license: licence of --dataset.
       limits: known limits, a sentence each.
     """
@@ -70,8 +70,8 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
 
     Args:
       options: facts from the caller.
-      model_directory: the exported model; None for a model in memory. For the model of a run, its `run.json` tells
-        which weights it started from.
+      model_directory: the exported model; None for a model in memory. A run's `run.json` tells the model's initial
+        weights.
     Returns:
       The fields of `CardOptions`, and `run_sha256`, the SHA-256 of `run.json`; None if unknown.
     """
@@ -89,11 +89,11 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
 
 
 def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds the base model of weights to facts from the caller, if it is one of `pocketbert fetch`.
+    """Adds the weights' base model to the caller's facts, if it comes from `pocketbert fetch`.
 
     Args:
       options: facts from the caller, which come first.
-      model_directory: the fetched weights, or the model of a run that started from them.
+      model_directory: the fetched weights, or a run's model trained from them.
     """
     from pocketbert.training.state import digest_directory
 
@@ -104,9 +104,9 @@ def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str
 
 
 def with_model_card(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds licence and base model from the model card of a directory in the layout of Hugging Face's hub.
+    """Adds licence and base model from a directory's model card in the layout for Hugging Face's hub.
 
-    A base model that is known already stands for both.
+    A known base model stands for both.
     """
     import yaml
 
@@ -135,7 +135,7 @@ def _joined(value: Any) -> str | None:
 
 
 def _start_of(run_file: Path) -> str | None:
-    """Digest of the weights from which a run started."""
+    """Digest of a run's initial weights."""
     from pocketbert.json_reading import read_json, read_members
 
     digest: str | None = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))["model_sha256"]
@@ -143,7 +143,7 @@ def _start_of(run_file: Path) -> str | None:
 
 
 def _cross_validated(run_file: Path) -> list[str]:
-    """A sentence about the score of a model that was trained on all examples; empty for other runs."""
+    """A sentence about the score for a model trained on all examples; empty for other runs."""
     from pocketbert.json_reading import read_json, read_members
 
     kinds = {
@@ -173,7 +173,7 @@ def _with_base(options: CardOptions, digest: str | None) -> CardOptions:
 
 
 def _asset_with_digest(digest: str | None) -> Asset | None:
-    """The fetched package whose model directory has this digest (`state.digest_directory`), or None."""
+    """The fetched package with a model directory with this digest (`state.digest_directory`), or None."""
     from pocketbert.checkpoints.module_layout import model_files
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS
@@ -193,7 +193,7 @@ def _asset_with_digest(digest: str | None) -> Asset | None:
 
 
 def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: Sequence[Latency] = ()) -> Path:
-    """Writes the card of a bundle from its records, and returns its path; adds the latencies to `bundle.json`, too."""
+    """Writes a bundle's card from its records, and returns its path; adds the latencies to `bundle.json`, too."""
     from pocketbert import files
     from pocketbert_export.bundles.bundle import read_description, read_verification
 
@@ -211,7 +211,7 @@ def write_card(bundle_directory: str | os.PathLike[str], name: str, latencies: S
 def render(
     name: str, description: Mapping[str, Any], verification: Mapping[str, Any], latencies: Sequence[Latency] = ()
 ) -> str:
-    """Renders the card of the model `name` from the contents of `bundle.json` and `verification.json`."""
+    """Renders the card for the model `name` from the contents of `bundle.json` and `verification.json`."""
     from pocketbert import report
     from pocketbert.tasks.registry import TASKS
     from pocketbert_export.recipes import get_recipe
@@ -237,13 +237,13 @@ def render(
         task=task,
         tag="feature-extraction" if task is None else TASKS[task["kind"]].pipeline_tag,
         summary=get_recipe(description["recipe"]).summary,
-        # A path of the machine that exported tells readers nothing.
+        # A path on the exporting machine tells readers nothing.
         source=Path(str(verification["examples"]["source"])).name,
     ).lstrip()
 
 
 def escape(text: str) -> str:
-    """A text as one line of Markdown that shows it as it is, without markup and HTML."""
+    """Formats a text as one line of Markdown, shown as it is, without markup and HTML."""
     line = _MARKUP.sub(r"\\\g<0>", printable(" ".join(text.split())))
     for character, entity in _ENTITIES.items():
         line = line.replace(character, entity)

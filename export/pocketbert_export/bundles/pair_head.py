@@ -1,7 +1,7 @@
-"""Bundles of networks that read the texts of a pair one by one.
+"""Bundles for networks that read the texts in a pair one by one.
 
-`model.tflite` is an encoder that gives a vector for each text, as in a bundle of sentence embeddings, so an app can
-keep the vectors of its documents. `head.tflite` has one signature, `head`: two vectors in, the answer for the pair out.
+`model.tflite` is an encoder with a vector for each text, as in a bundle for sentence embeddings, so an app can keep its
+documents' vectors. `head.tflite` has one signature, `head`: two vectors in, the pair's answer out.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ EMBEDDING = "embedding"
 
 
 def is_separate(task: TaskConfig | None) -> bool:
-    """Whether a network reads the texts of a pair one by one."""
+    """Whether a network reads the texts in a pair one by one."""
     return task is not None and task.pairs == "separate"
 
 
 def text_encoder(model: Model) -> Model:
-    """The encoder of a network for separate pairs, as a model of sentence embeddings.
+    """Returns the encoder from a network for separate pairs, as a model for sentence embeddings.
 
-    A head on the mean of the tokens reads the unit vector, times 10. A head on the first token reads the output of the
-    pooler, or of its own dense layer.
+    A head on the tokens' mean reads the unit vector, times 10. A head on the first token reads the output from the
+    pooler or its own dense layer.
     """
     config, task = model.config, model.tasks[0]
     weights = {path: variable.numpy() for path, variable in model.weights_by_path().items()}
@@ -67,7 +67,7 @@ def text_encoder(model: Model) -> Model:
 
 
 def head_content(model: Model) -> bytes:
-    """The content of `head.tflite`, in float32: two vectors of `text_encoder` to the answer for a pair."""
+    """Returns the content for `head.tflite`, in float32: from two `text_encoder` vectors to the pair's answer."""
     task, head = model.tasks[0], next(iter(model.heads.values()))
     width = int(head.output_projection.kernel.shape[0]) // FEATURES
     scale = MEAN_LENGTH if task.pooling == "mean" else 1.0
@@ -88,13 +88,13 @@ def head_content(model: Model) -> bytes:
 
 
 def head_parameters(model: Model) -> int:
-    """Number of weights in `head.tflite`."""
+    """Counts the weights in `head.tflite`."""
     projection = next(iter(model.heads.values())).output_projection
     return sum(int(np.prod(weight.shape)) for weight in (projection.kernel, projection.bias))
 
 
 def unlabelled_texts(pairs: Any) -> Examples:
-    """The texts of pairs, one by one, as the encoder reads them."""
+    """Returns the texts from pairs, one by one, as the encoder reads them."""
     require_pairs(pairs)
     return single_texts(pairs)
 
@@ -104,19 +104,19 @@ class PairForward:
 
     Args:
       texts: runs the encoder.
-      path: path of `head.tflite`.
+      path: path to `head.tflite`.
     """
 
     def __init__(self, texts: Forward, path: Path) -> None:
         self._texts, self._path = texts, path
 
     def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns the outputs of one or more pairs, by name."""
+        """Returns the outputs for one or more pairs, by name."""
         rows = dataclasses.replace(encoded, labels=None, soft_labels=None, rows_per_example=1)
         return self.head(self._texts(rows, show_progress=show_progress)[EMBEDDING])
 
     def head(self, vectors: np.ndarray) -> Outputs:
-        """The answers for pairs from vectors [2·N, D]; rows 2·i and 2·i + 1 are a pair."""
+        """Answers pairs from vectors [2·N, D]; rows 2·i and 2·i + 1 are a pair."""
         answers = [self._answer(*vectors[row : row + 2]) for row in range(0, len(vectors), 2)]
         return {"logits": np.concatenate(answers)}
 

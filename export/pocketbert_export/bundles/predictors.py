@@ -1,4 +1,4 @@
-"""Open predictors of model directories and bundles."""
+"""Open predictors for model directories and bundles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
 from pocketbert_export.bundles.pair_head import is_separate, text_encoder
 
-# What to do about texts that are longer than a float model's limit.
+# Remedy for texts longer than a float model's limit.
 NO_MORE_POSITIONS = "the network has no more positions: split them"
 
 
@@ -21,7 +21,7 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
     """Opens a model directory or a bundle.
 
     Raises:
-      UserError: the folder is neither, is damaged, or has no task that predicts; or the windows do not fit.
+      UserError: the folder is neither, is damaged, or its task predicts nothing; or the windows do not fit.
     """
     network = open_network(path)
     if isinstance(network, Bundle):
@@ -30,12 +30,9 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
 
 
 def open_text_predictor(path: str | os.PathLike[str]) -> Predictor:
-    """Opens a model directory or a bundle to read single texts.
+    """Opens a model directory or a bundle to read single texts; raises a `UserError` as `open_predictor` does.
 
-    For separate pairs, it predicts the vectors of texts that their head reads; a head on means multiplies them by 10.
-
-    Raises:
-      UserError: as for `open_predictor`.
+    For separate pairs, it predicts the texts' vectors for the head; a head on means multiplies them by 10.
     """
     network = open_network(path)
     if isinstance(network, Bundle):
@@ -44,7 +41,7 @@ def open_text_predictor(path: str | os.PathLike[str]) -> Predictor:
 
 
 def open_network(path: str | os.PathLike[str]) -> Model | Bundle:
-    """Opens a model directory or a bundle, which `pocketbert fetch` may download first.
+    """Opens a model directory or a bundle, perhaps downloaded as by `pocketbert fetch`.
 
     Raises:
       UserError: the folder is neither, or is damaged.
@@ -60,9 +57,8 @@ def open_both(
 
     Args:
       model: the model directory.
-      bundle: a bundle of this model; its longest length is the window.
+      bundle: the model's bundle; its longest length is the window.
       **windows: as for `open_predictor`, without the length.
-
     Raises:
       UserError: as for `open_predictor`.
     """
@@ -72,7 +68,7 @@ def open_both(
 
 
 def limit_remedy(path: str | os.PathLike[str]) -> str:
-    """What to do about texts that are longer than the limit of a bundle or a model directory."""
+    """Returns the remedy for texts longer than a bundle's or model directory's limit."""
     if (Path(path) / BUNDLE_FILE).exists():
         return f"export the model with a longer {argument('lengths', of='export')}"
     return NO_MORE_POSITIONS

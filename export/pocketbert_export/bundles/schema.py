@@ -1,4 +1,4 @@
-"""The JSON schema of `bundle.json` (Draft 2020-12)."""
+"""JSON schema for `bundle.json` (Draft 2020-12)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert.tokenizers.added_tokens import FLAGS
 from pocketbert.tokenizers.truncation import PATTERN
 
-# Of bundles with a WordPiece tokenizer, which older versions of this project also read.
+# For bundles with a WordPiece tokenizer; older versions of this project read them, too.
 SCHEMA_VERSION = 2
-# The same with another tokenizer, whose kind it names.
+# The same with another tokenizer, named by kind.
 OTHER_TOKENIZERS_VERSION = 3
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
@@ -43,13 +43,13 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(number: dict[str, Any]) -> dict[str, Any]:
-    """`[1, length]`: a batch of one text."""
+    """`[1, length]`: a batch with one text."""
     return {**_list(_list(number)), "maxItems": 1}
 
 
 def _tokenizer(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str, Any]:
     token = _object(content={**_TEXT, "minLength": 1}, id=_ID, **dict.fromkeys(FLAGS, _FLAG))
-    # Bundles whose texts are cut at the end do not have it.
+    # Absent if texts are cut at the end.
     truncation = {**_TEXT, "pattern": PATTERN}
     optional = {"added_tokens": _list(token), "truncation": truncation, **optional}
     return _object(optional, **required, vocab_size=_COUNT)
@@ -58,7 +58,7 @@ def _tokenizer(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str
 _TASK_OPTIONS = {
     # For span tasks with unanswerable questions.
     "null_threshold": _NUMBER,
-    # Of rerankers; it is in the graph.
+    # For rerankers; it is in the graph.
     "activation": {"enum": list(get_args(ScoreActivation))},
     # The fields of `EmbeddingConfig`, which checks them.
     "embedding": {"type": "object"},
@@ -66,12 +66,12 @@ _TASK_OPTIONS = {
     "decisions": _object(thresholds=_or_null(_list(_NUMBER)), reject_below={"type": ["number", "null"]}),
 }
 _TASK_FIELDS = {"kind": _TEXT, "name": _TEXT, "labels": _list(_TEXT, least=0)}
-# For several heads, `tasks` are theirs, in the order of the outputs.
+# For several heads, `tasks` are theirs, in output order.
 _HEAD = _object(_TASK_OPTIONS, **_TASK_FIELDS)
 _TASK = _object({**_TASK_OPTIONS, "tasks": _list(_HEAD, least=2)}, **_TASK_FIELDS)
 # `Scores.outcome` of the file, and the identity of the examples.
 _OUTCOME = _object(
-    # Options of the windows that questions and long texts were read in.
+    # Options for the windows over questions and long texts.
     {"windows": {"type": "object", "additionalProperties": _COUNT}},
     metric=_TEXT,
     score=_NUMBER,
@@ -96,9 +96,9 @@ SCHEMA: dict[str, Any] = {
     "title": "PocketBERT bundle",
     **_object(
         {
-            # Of static recipes: texts and method that determined the ranges of activations.
+            # For static recipes: texts and method behind the activation ranges.
             "calibration": _object(texts=_COUNT, sha256=_DIGEST, method=_TEXT),
-            # Of the training file: defaults of commands that read tables.
+            # From the training file: defaults for commands that read tables.
             "columns": _object({"pair": _TEXT}, text=_TEXT, label=_list(_TEXT, least=0), separator=_TEXT),
             "model_card": _object(
                 {"latencies": _list(_LATENCY)},
@@ -106,9 +106,9 @@ SCHEMA: dict[str, Any] = {
                 limits=_list(_TEXT, least=0),
                 run_sha256=_or_null(_DIGEST),
             ),
-            # Of bundles exported with labelled examples.
+            # For bundles exported with labelled examples.
             "outcome": _OUTCOME,
-            # Of networks that read the texts of a pair one by one: the task of head.tflite.
+            # For networks that read the texts in a pair one by one: the task in head.tflite.
             "pairs": _object(task=_TASK),
         },
         schema_version={"const": SCHEMA_VERSION},
@@ -130,7 +130,7 @@ SCHEMA: dict[str, Any] = {
 _OTHER_KINDS = {"enum": ["byte_bpe", "unigram"]}
 _OTHERS = {
     "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
-    # Of unigram with added tokens, and of byte-level BPE; see `Vocabulary`.
+    # For unigram with added tokens, and byte-level BPE; see `Vocabulary`.
     "tokenizer": _tokenizer(dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG), kind=_OTHER_KINDS),
 }
 # Version → schema.
