@@ -1,4 +1,4 @@
-"""Models of GLUE tasks, given on the command line as `task=path`."""
+"""Models for GLUE tasks, given on the command line as `task=path`."""
 
 from __future__ import annotations
 
@@ -45,10 +45,7 @@ class GlueModel:
 
 
 def parse_models(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the values of the repeated flag `--model=TASK=PATH`.
-
-    Returns:
-      Task → path, in GLUE's order.
+    """Parses the repeated flag `--model=TASK=PATH`; returns task → path, in GLUE's order.
 
     Raises:
       UserError: lists malformed values, unknown tasks and repeated tasks.

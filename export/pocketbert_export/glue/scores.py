@@ -51,17 +51,15 @@ WNLI_COLUMN = Column("WNLI", "wnli", "dev", "accuracy")
 
 
 def measure(models: Mapping[str, str], data: str | os.PathLike[str]) -> dict[str, Any]:
-    """Scores models on the development sets of their tasks; MNLI has two.
+    """Scores models on their tasks' development sets; MNLI has two.
 
     Args:
       models: task → model directory or bundle.
       data: the GLUE folder.
-
     Returns:
-      The result of `summarize`, with `metrics` (task → split → metric → value), `models`, `seconds`, `baseline` (the
+      The result from `summarize`, with `metrics` (task → split → metric → value), `models`, `seconds`, `baseline` (the
       same summary for constant predictions, with `answers`: task → split → prediction) and `warnings` per task and
       split.
-
     Raises:
       UserError: models or files that cannot be read.
     """
@@ -134,7 +132,7 @@ def summarize(measured: Measured) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> list[str]:
-    """Lines in percent, as in the papers: titles, values of the models, and values of the baseline."""
+    """Lines in percent, as in the papers: titles, the models' values, and the baseline's values."""
     titles = [*summary["columns"], "average (papers)", "average (GLUE)"]
     rows = [["", *titles]]
     for name, metrics in (("model", summary), ("baseline", summary["baseline"])):

@@ -15,10 +15,10 @@ from pocketbert.tasks.registry import supervised_task
 def labelled_evaluator(
     predictor: Predictor, data: LabelledData, config: TaskConfig | None = None, **options: Any
 ) -> Evaluator:
-    """Creates an evaluator of a predictor on data with labels in its order.
+    """Creates a predictor's evaluator on data with labels in its order.
 
     Raises:
-      UserError: the data have no labels, or are of another kind than the predictor's task.
+      UserError: the data have no labels, or are for another task than the predictor's.
     """
     task = supervised_task(config or predictor.task.config)
     task.check_data(data)

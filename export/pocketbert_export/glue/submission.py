@@ -25,18 +25,16 @@ def make_submission(
     *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Predicts the test files of all tasks and writes the zip.
+    """Predicts the test files for all tasks and writes the zip.
 
     Args:
       models: task → model directory or bundle. MNLI's model also predicts AX.
-      constants: tasks that get the same prediction for all rows (`CONSTANTS`); their test files are not read.
+      constants: tasks with the same prediction for all rows (`CONSTANTS`); their test files are not read.
       data: the GLUE folder.
       output: path of the zip.
       overwrite: replace an existing zip.
-
     Returns:
       `output`, `seconds`, and for each file `rows`, `answered_by` (the model or the constant), and `clipped` for STS-B.
-
     Raises:
       UserError: unknown tasks, tasks with no or two sources; models or files that cannot be read; `output` exists.
     """
