@@ -1,4 +1,4 @@
-"""Check the files that `export --mediapipe` wrote: on LiteRT, and with the real MediaPipe client."""
+"""Check the files from `export --mediapipe`: on LiteRT, and with the real MediaPipe client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_TEXTS = 200
 
 
 def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, list[Any]]]:
-    """Runs texts through a MediaPipe client; `models` has the texts of each path.
+    """Runs texts, by model path, through a MediaPipe client.
 
     Returns:
       MediaPipe's version, and path → for each text label → score, or the embedding without normalization.
@@ -59,7 +59,7 @@ def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str
 
 
 def check_written(bundle: Bundle, folder: Path) -> None:
-    """Raises a `UserError` if MediaPipe has no client for the bundle, or there is no folder of files to verify."""
+    """Raises a `UserError` if MediaPipe has no client for the bundle, or there is no folder with files to verify."""
     check_client(bundle.task, bundle.vocabulary, has_pairs=has_pairs(bundle))
     if not folder.is_dir():
         raise UserError(
@@ -76,7 +76,7 @@ def check_files(bundle: Bundle, texts: Sequence[str], folder: Path) -> Check:
     Args:
       bundle: a bundle with a client.
       texts: texts; `MOST_TEXTS` evenly spaced ones are run, and the golden examples.
-      folder: folder of the files.
+      folder: the files' folder.
     """
     texts = _evenly(texts)
     expected = {length: f"{bundle.signature(length)}.tflite" for length in bundle.lengths}
@@ -112,7 +112,7 @@ def _evenly(texts: Sequence[str]) -> list[str]:
 
 
 def _difference(bundle: Bundle, path: Path, inputs: Mapping[str, np.ndarray], length: int) -> float:
-    """Largest difference of a file's scores from those that follow from the bundle's outputs."""
+    """Largest difference between a file's scores and those from the bundle's outputs."""
     if not path.is_file():
         raise RuntimeRefused("it is missing")
     signature = bundle.signature(length)
@@ -127,7 +127,7 @@ def _difference(bundle: Bundle, path: Path, inputs: Mapping[str, np.ndarray], le
 
 
 def _attached_problems(bundle: Bundle, path: Path) -> list[str]:
-    """Lists what stands behind a file and is not the bundle's."""
+    """Lists attachments behind a file that are not the bundle's."""
     assert bundle.task is not None
     names = [VOCAB_FILE, *([LABELS_FILE] if bundle.task.labels else [])]
     try:
@@ -146,8 +146,8 @@ def check_answers(bundle: Bundle, texts: Sequence[str], folder: Path) -> tuple[s
     """Compares MediaPipe's labels and scores, or vectors, with the bundle's, at every length.
 
     Texts that MediaPipe tokenizes differently are left out, and counted in the reason. Both run the same operators, but
-    not the same build. The bound is the recipe's `own_difference`, which is relative to the root mean square of the
-    outputs; a change of each logit by d changes a probability by at most d / 2.
+    not the same build. The bound is the recipe's `own_difference`, relative to the outputs' root mean square; a change
+    by d in each logit changes a probability by at most d / 2.
 
     Returns:
       MediaPipe's version, empty if it failed, and the check.

@@ -1,15 +1,15 @@
-"""Write single-length files that MediaPipe Tasks or the TFLite Task Library runs unchanged, from a verified bundle.
+"""Write single-length files from a verified bundle, for MediaPipe Tasks or the TFLite Task Library unchanged.
 
 MediaPipe tokenizes, runs and labels by itself, from TFLite Model Metadata in the file. It reads one subgraph, and shows
-the output as a score, so each file has one of the bundle's lengths and its scores are computed in the graph. Weights
-and operators are the bundle's.
+the output as a score, so each file has one of the bundle's lengths and computes its scores in the graph. Weights and
+operators are the bundle's.
 
 MediaPipe's tokenizer is BERT's for uncased vocabularies, with these differences: it lower-cases ASCII alone, keeps
 accents and control characters, treats special tokens as text, and limits words to 100 bytes.
-Source: bert_tokenizer.h and bert_preprocessor_calculator.cc of https://github.com/google-ai-edge/mediapipe.
+Source: bert_tokenizer.h and bert_preprocessor_calculator.cc in https://github.com/google-ai-edge/mediapipe.
 
-MediaPipe has no client that answers questions. The Task Library has one, with the same metadata and tokenizer.
-Source: bert_question_answerer.cc of https://github.com/tensorflow/tflite-support.
+MediaPipe has no client for questions. The Task Library has one, with the same metadata and tokenizer.
+Source: bert_question_answerer.cc in https://github.com/tensorflow/tflite-support.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from pocketbert_export.tflite.op_histogram import count_ops
 
 
 class MediaPipeClient(NamedTuple):
-    """A client and what it takes.
+    """A client and its output.
 
     Attributes:
-      name: class of MediaPipe Tasks.
+      name: class in MediaPipe Tasks.
       output: name of the file's only output.
       description: of the output.
-      operator: turns logits into scores in the graph; empty for outputs that the client shows as they are.
+      operator: turns logits into scores in the graph; empty for outputs shown as they are.
     """
 
     name: Literal["TextClassifier", "TextEmbedder"]
@@ -59,13 +59,13 @@ class MediaPipeClient(NamedTuple):
     operator: Literal["SOFTMAX", "LOGISTIC", ""] = ""
 
 
-# Kind of task → client.
+# Task kind → client.
 CLIENTS = {
     "classification": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "SOFTMAX"),
     "multi_label": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "LOGISTIC"),
     "embedding": MediaPipeClient("TextEmbedder", "embedding", "Vector of the text."),
 }
-# The Task Library's client for questions. It reads inputs of one length, end before start, and old operators.
+# The Task Library's client for questions. It reads inputs with one length, end before start, and old operators.
 QUESTION_CLIENT, QUESTION_LENGTH = "BertQuestionAnswerer", 384
 _QUESTION_OUTPUTS: tuple[TensorDescription, ...] = (
     TensorDescription("end_logits", "Logit of each token as the answer's last."),
@@ -87,13 +87,13 @@ TOLERANCE = 1e-5
 
 
 def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, subject: str = "") -> None:
-    """Checks that MediaPipe has a client for a model.
+    """Checks for a MediaPipe client.
 
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
-      vocabulary: files and options of the model's tokenizer; None if unknown.
-      has_pairs: whether the model's examples are pairs of texts; embeddings take the texts of a pair one by one.
-      subject: what needs the client, for messages; empty for the option of files for MediaPipe.
+      vocabulary: the model's tokenizer files and options; None if unknown.
+      has_pairs: whether the model's examples are pairs; embeddings take a pair's texts one by one.
+      subject: the feature behind the check, for messages; empty for the option for MediaPipe files.
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
@@ -129,17 +129,17 @@ def check_files(
 
 
 def folder_beside(bundle: str | os.PathLike[str]) -> Path:
-    """The folder for the files of a bundle: its path with `-mediapipe` at the end."""
+    """Returns the folder for a bundle's files: its path with `-mediapipe` at the end."""
     return outputs.beside(bundle, "mediapipe")
 
 
 def has_pairs(bundle: Bundle) -> bool:
-    """Whether a bundle's golden examples are pairs of texts, except the last one, which is for the tokenizer."""
+    """Whether a bundle's golden examples are pairs, except the last one, which is for the tokenizer."""
     return any(golden.pair is not None for golden in bundle.goldens[:-1])
 
 
 def log_decisions(bundle: Bundle) -> None:
-    """Logs a line if the bundle has thresholds of answers, which MediaPipe cannot apply."""
+    """Logs a line if the bundle has thresholds for answers, which MediaPipe cannot apply."""
     if bundle.task is not None and bundle.task.decisions is not None:
         log_info(
             "MediaPipe shows all labels with their scores, without the thresholds of the bundle; apply "
@@ -155,16 +155,16 @@ def write_task_files(
     overwrite: bool = False,
     group: outputs.Together | None = None,
 ) -> dict[str, Any]:
-    """Writes `length_N.tflite` for each length of a bundle, completely or not at all; for questions, one file.
+    """Writes `length_N.tflite` for each length in a bundle, completely or not at all; for questions, one file.
 
     Args:
       bundle: the bundle.
       output: output folder.
-      texts: texts of your application; those that MediaPipe tokenizes differently are counted.
+      texts: your application's texts, to count those that MediaPipe tokenizes differently.
       overwrite: replace an existing folder.
       group: see `pocketbert.output_folders.new_directory`.
     Returns:
-      `files`: paths; `texts`: number of texts; `differing`: number that MediaPipe tokenizes differently;
+      `files`: paths; `texts`: number of texts; `differing`: number tokenized differently by MediaPipe;
       `differing_prepared`: the same after `prepare`.
     Raises:
       UserError: MediaPipe has no client for the bundle, or `output` exists.
@@ -202,7 +202,7 @@ def write_task_files(
 
 
 def task_file(bundle: Bundle, length: int) -> bytes:
-    """Content of the file for one length: the bundle's graph with scores, metadata, vocabulary and labels."""
+    """Returns one length's file content: the bundle's graph with scores, metadata, vocabulary and labels."""
     assert bundle.task is not None
     model = read_model(bundle.model_path.read_bytes())
     signature = _keep_signature(model, bundle.signature(length))
@@ -240,7 +240,7 @@ def prepare(text: str) -> str:
 
 
 def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: bool = False) -> list[bool]:
-    """Whether MediaPipe tokenizes each text, after `prepare` if it is prepared, differently at the longest length."""
+    """Whether MediaPipe tokenizes each text differently at the longest length; `prepared` applies `prepare` first."""
     if not texts:
         return []
     expected = bundle.tokenizer(list(texts), max_length=bundle.lengths[-1])
@@ -255,9 +255,9 @@ def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: b
 
 
 def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
-    """Token ids as MediaPipe computes them, without special tokens and without truncation.
+    """Returns token ids as MediaPipe computes them, without special tokens and truncation.
 
-    tensorflow-text has the code that MediaPipe uses, with the same expressions.
+    tensorflow-text has MediaPipe's code, with the same expressions.
     """
     import tensorflow_text as tf_text
 
@@ -273,7 +273,7 @@ def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]
 
 
 def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What MediaPipe shows for a bundle's outputs: scores `[N, labels]` or vectors `[N, D]`, float64."""
+    """Returns MediaPipe's answers for a bundle's outputs: scores `[N, labels]` or vectors `[N, D]`, float64."""
     assert bundle.task is not None
     operator = CLIENTS[bundle.task.kind].operator
     (output,) = (np.asarray(answers[name], np.float64) for name in bundle.output_names)
@@ -324,7 +324,7 @@ def _check_output(bundle: Bundle, content: bytes, length: int) -> None:
 
 
 def _asks(task: TaskConfig | None) -> bool:
-    """Whether the task is the one of the Task Library's client."""
+    """Whether the Task Library's client is for this task."""
     return task is not None and task.rules.reads == "questions"
 
 

@@ -3,8 +3,8 @@
 It runs in an environment without PocketBERT, so it does not import it.
 
 Usage: mediapipe_process.py TextClassifier|TextEmbedder CALLS.json ANSWERS.json
-CALLS: path of a file → list of texts. ANSWERS: {"version": …, "answers": path → list of {label: score} or of
-embeddings, in the order of the texts}.
+CALLS: file path → list of texts. ANSWERS: {"version": …, "answers": path → list of {label: score} or embeddings, in
+text order}.
 """
 
 from __future__ import annotations

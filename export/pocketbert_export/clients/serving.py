@@ -23,11 +23,7 @@ PAIRS_SIGNATURE = "pairs"
 
 
 def check_servable(task: TaskConfig | None, vocabulary: Vocabulary | None) -> None:
-    """Checks that a graph can hold a model's tokenizer and answer texts.
-
-    Raises:
-      UserError: no WordPiece tokenizer, or a task whose answers are places in the text.
-    """
+    """Raises a `UserError` unless a graph can hold the WordPiece tokenizer and answer texts as a whole."""
     if vocabulary is None:
         raise UserError("a SavedModel that takes texts needs a vocabulary; received a model without; add its vocab.txt")
     vocabulary.require_wordpiece("a SavedModel that takes texts")
