@@ -1,1 +1,1 @@
-"""From a model directory to a bundle that proves itself."""
+"""From a model directory to a bundle with proof."""

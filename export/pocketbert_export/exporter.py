@@ -91,7 +91,7 @@ def export(
     group: outputs.Together | None = None,
     write_more: Callable[[Model], None] | None = None,
 ) -> Bundle:
-    """Converts a model, verifies the file against it, and writes a bundle, completely or not at all.
+    """Converts a model, verifies the file, and writes a bundle, completely or not at all; returns the opened bundle.
 
     Example:
       ```python
@@ -104,30 +104,28 @@ def export(
       recipe: a name in `recipes.RECIPES`.
       lengths: sequence lengths in tokens, one signature each; None uses the task's default.
       examples: real texts or questions for the verification gate, preferably with labels in the order of the model's
-        logits. Pass a run's data to use its development examples, with labels matched by name; a path of questions or
-        of a table with the columns text and label; or None to use `DEFAULT_TEXTS`.
+        logits. Pass a run's data to use its development examples, with labels matched by name; a path to questions or
+        to a table with the columns text and label; or None to use `DEFAULT_TEXTS`.
       graph_optimizations: optimizations to apply if they suit the model.
       runtime: oldest runtime to support, a name in `runtimes.RUNTIMES`.
-      output_type: type of the file's outputs; int8, with a scale and a zero point, for static_wi8_ai8_full.
+      output_type: the outputs' type in the file; int8, with a scale and a zero point, for static_wi8_ai8_full.
         `Bundle.run` returns float32 in both cases.
       overwrite: replace an existing folder.
-      bounds: limits of the gate; None uses the recipe's.
-      metric: metric of the gate; see `pocketbert_export.verification.verify.verify_bundle`.
+      bounds: the gate's limits; None uses the recipe's.
+      metric: the gate's metric; see `pocketbert_export.verification.verify.verify_bundle`.
       data_task: see `verify_bundle`.
       windows: see `verify_bundle`.
       scored: labelled examples for the score in `bundle.json`, in the order of the model's logits; None uses
         `examples`. Pass it if the gate also runs training examples.
-      calibration: texts for recipes that calibrate: examples, a run's data (its training examples are used), or a path
-        like `examples`. None uses the training examples of a run's data in `examples`. Texts of the gate are left out.
-      calibration_options: number of calibration texts and method of the ranges.
+      calibration: texts for recipes that calibrate: examples, a run's data (for its training examples), or a path like
+        `examples`. None uses the training examples from a run's data in `examples`. The gate's texts are left out.
+      calibration_options: number of calibration texts and method for the ranges.
       card: facts for the model card.
-      columns: columns of the training file: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
+      columns: the training file's columns: `text`, `label` (a list), `separator`, and for pairs `pair`. `evaluate`,
         `predict` and `verify` use them as defaults.
       group: further outputs, see `pocketbert.output_folders.new_directory`; the bundle has its hidden name until all
         have theirs.
-      write_more: writes further outputs of the group from the model, after the bundle.
-    Returns:
-      The opened bundle.
+      write_more: writes the group's further outputs from the model, after the bundle.
     Raises:
       UserError: bad input; nothing is written.
       GateFailed: the file's outputs differ too much from the model's; nothing is written.
@@ -275,7 +273,7 @@ def _export_pairs(
     metric: str | None,
     data_task: str | None,
 ) -> Bundle:
-    """Exports the encoder of a model for separate pairs as a bundle of embeddings, and adds the head; see `export`."""
+    """Exports the encoder from a model for separate pairs as an embedding bundle, and adds the head; see `export`."""
     _check_exportable(model, directory or "the model")
     gate_metric(model.task and named(model.task, data_task), metric, pairs)
     if encoder_options["lengths"] is None:
@@ -290,7 +288,7 @@ def _export_pairs(
             encoder, output, examples=parts[0], calibration=parts[1], group=shared, **encoder_options
         ).directory
         files.write_bytes(folder / HEAD_FILE, head_content(model))
-        # Those of the encoder alone.
+        # These are for the encoder alone.
         for name in (CARD_FILE, layout.VERIFICATION_FILE):
             (folder / name).unlink()
         description = layout.read_description(folder)
@@ -321,7 +319,7 @@ def _export_pairs(
 def warn_of_cuts(
     config: TaskConfig, parts: Sequence[LabelledData], tokenizer: Any, length: int, remedy: str = ""
 ) -> None:
-    """Logs a line if the bundle's longest length cuts texts; `remedy` says what to do if it is not the length."""
+    """Logs a line if the bundle's longest length cuts texts; `remedy` replaces the advice to pass a longer one."""
     task = get_task(config)
     if isinstance(task, SupervisedTask) and parts:
         if line := cut_warning(task, parts, tokenizer, length, remedy or f"pass a longer {argument('lengths')}"):
@@ -329,7 +327,7 @@ def warn_of_cuts(
 
 
 def as_read(task: TaskConfig | None, data: Any) -> Any:
-    """The examples as the network reads them."""
+    """Returns the examples as the network reads them."""
     return data if task is None else get_task(task).inputs(data)
 
 
@@ -340,7 +338,7 @@ def _to_score(
     data_task: str | None,
     windows: Mapping[str, Any],
 ) -> outcomes.ScoringData | None:
-    """The labelled examples that the outcome is measured on; None without labels or without a task that has them."""
+    """The labelled examples behind the outcome; None without labels or without a task that has them."""
     metrics: tuple[str, ...] | None = (metric,) if metric else None
     main = metric
     if isinstance(data, TaskData) and not metric:

@@ -9,9 +9,9 @@ from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Recipe, WeightType
 from pocketbert_export.tflite.runtimes import LITERT
 
-# int4 weights that share a scale; the smaller of the two sizes in a file.
+# Number of int4 weights with one scale; the smaller size in a file.
 BLOCK_SIZE = 32
-# Bytes per element of a matrix. A block of int4 weights has a float16 scale.
+# Bytes per matrix element. A block of int4 weights has a float16 scale.
 BYTES_PER_WEIGHT: dict[WeightType, float] = {"float32": 4, "float16": 2, "int8": 1, "int4": 0.5 + 2 / BLOCK_SIZE}
 
 
@@ -35,6 +35,6 @@ def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
 def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:
     """Configures a converter in place."""
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    # Others are made of a float32 file.
+    # The others come from a float32 file.
     if recipe.weights == "int8" and recipe.activations == "dynamic":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -29,7 +29,7 @@ class AnswerFileOptions:
     Attributes:
       output: a .csv or .jsonl file to write (default: standard output).
       output_format: output format (default: from the extension of --output, otherwise jsonl).
-      safe_csv: put an apostrophe before cells of CSV that a spreadsheet would read as a formula.
+      safe_csv: put an apostrophe before CSV cells that a spreadsheet would read as a formula.
       overwrite: replace --output.
     """
 
@@ -42,11 +42,7 @@ class AnswerFileOptions:
 
 
 def form_of(options: AnswerFileOptions) -> str:
-    """Returns `jsonl` or `csv`.
-
-    Raises:
-      UserError: the options do not determine the format, or the output exists.
-    """
+    """Returns `jsonl` or `csv`; raises a `UserError` if the options determine neither, or the output exists."""
     from pocketbert.files import check_absent
 
     form: str | None = options.output_format
@@ -67,7 +63,7 @@ def form_of(options: AnswerFileOptions) -> str:
 def opened(
     output: str | None, form: str, columns: Sequence[str], *, safe: bool = False, overwrite: bool = False
 ) -> Iterator[Callable[[Answers], None]]:
-    """Yields a function that writes a chunk of predictions.
+    """Yields a function to write a chunk of predictions.
 
     Args:
       output: a file, renamed to its final name when the block ends without error, or None for standard output.
@@ -92,7 +88,7 @@ def opened(
 
 
 def safe_cell(value: Any) -> Any:
-    """A cell that no spreadsheet reads as a formula.
+    """Makes a cell safe: no spreadsheet reads it as a formula.
 
     An apostrophe comes before `=`, `+`, `-`, `@`, a tab and a carriage return. Numbers stay, also in a text.
     """
@@ -139,10 +135,10 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "spans":
             cells[name] = json.dumps(value, ensure_ascii=False)
         elif isinstance(value, Mapping):
-            # The answer of one of several heads.
+            # One head's answer, from several.
             cells |= {f"{name}_{column}": cell for column, cell in _flat(value).items()}
         elif isinstance(value, list):
-            # As `read_table` reads them.
+            # `read_table` reads this form.
             cells[name] = "|".join(value)
         elif name != "context":
             cells[name] = value

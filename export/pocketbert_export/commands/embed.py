@@ -2,14 +2,13 @@
 
 Reads lines of text, or JSON lines with "text", from --input or standard input. Writes one JSON object per line with the
 "embedding", or with --output=FILE.npy a float32 array with a row for each text. JSON lines with "text" and "pair" give
-the "similarity" of both, the cosine of their embeddings.
+the "similarity", the cosine between both embeddings.
 
-With a model for separate pairs, the embeddings are the vectors that its head reads. pocketbert predict gives the head's
+With a model for separate pairs, the embeddings are the vectors for its head. pocketbert predict gives the head's
 answers for pairs.
 
---search=FILE embeds the lines of a file, too, and prints the --top-k nearest of them for each input text, with their
-line numbers and similarities. --prompt-name and --search-prompt-name select prompts of the model, such as query and
-passage.
+--search=FILE embeds the lines in a file, too, and prints the --top-k nearest for each input text, with their line
+numbers and similarities. --prompt-name and --search-prompt-name select the model's prompts, such as query and passage.
 
 Example:
   pocketbert embed --model=models/all-minilm --input=sentences.txt --output=vectors.npy
@@ -40,15 +39,15 @@ _ARRAY = ".npy"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """Model, input and output of embeddings.
+    """Model, input and output for embeddings.
 
     Attributes:
       model: a model directory or a bundle with sentence embeddings, or for separate pairs.
       input: file to read (default: standard input).
       format: input format; auto detects it.
       prompt_name: name of the model's prompt in front of each text (default: the model's default prompt).
-      search: file of texts, one per line; prints the nearest of them for each input text.
-      search_prompt_name: name of the prompt in front of the texts of --search (default: the model's default prompt).
+      search: file with texts, one per line; prints the nearest ones for each input text.
+      search_prompt_name: name of the prompt in front of the texts in --search (default: the model's default prompt).
       top_k: number of texts that --search prints.
       output: a .npy or .jsonl file to write (default: JSON lines on standard output).
       overwrite: replace --output.
@@ -196,7 +195,7 @@ def _write_array(embedder: _Embedder, rows: Iterator[dict[str, str]], chosen: Em
 
 
 def _read_lines(path: str) -> dict[int, str]:
-    """Number of each line with text → the text."""
+    """Line number → text, for each line with text."""
     with opened_input(path, "--search") as stream:
         lines = enumerate(decoded(stream, path), start=1)
         texts = {number: line.rstrip("\r\n") for number, line in lines if line.strip()}

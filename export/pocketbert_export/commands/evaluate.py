@@ -1,21 +1,21 @@
 """Score a model directory or a bundle on a task.
 
 Prints one JSON object: metrics as fractions; a baseline (most frequent label, mean score, or no answer); for
-classification also scores per class, confusion matrix and the class of F1; warnings; number and source of the
+classification also scores per class, confusion matrix and the class for F1; warnings; number and source of the
 examples, and seconds. A bundle runs on LiteRT at the shortest sufficient length. Longer texts are truncated.
 
-Labels are matched by name, without case. Whole numbers in the label column of --file follow the order of --task or
+Labels are matched by name, without case. Whole numbers in the label column of --file follow the order in --task or
 --labels. If a model has the placeholder labels LABEL_0, LABEL_1, …, --labels names them in the order of its logits.
 
-A .conll file, or a .jsonl file with spans, is scored by seqeval: F1, precision and recall of spans, and accuracy of
-tags, in windows of --max-length tokens.
+A .conll file, or a .jsonl file with spans, is scored by seqeval: F1, precision and recall for spans, and tag accuracy,
+in windows of --max-length tokens.
 
 XNLI's accuracy is the mean over languages; each language is reported too.
 
-Questions (a .json file in SQuAD's format, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and
-F1. Paragraphs are read in windows. The model's threshold decides whether a question has no answer. For several
-languages, "parts" has the scores of each and the metrics are their mean. MLQA's rules compare its answers; choose
-them for your own file with --answer-language. --predictions writes the answers by id, as SQuAD's scripts read them.
+Questions (a .json file in SQuAD's format, or --task=squad, squad2, tydiqa or mlqa) are scored by exact match and F1.
+Paragraphs are read in windows. The model's threshold decides whether a question has no answer. For several languages,
+"parts" has each one's scores and the metrics are their mean. MLQA's rules compare its answers; choose them for your own
+file with --answer-language. --predictions writes the answers by id, as SQuAD's scripts read them.
 
 Example:
   pocketbert evaluate --model=runs/quickstart/bundle --task=sst2 --data=glue
@@ -195,6 +195,6 @@ def _score_questions(options: Options, predictor: Predictor) -> dict[str, Any]:
 
 
 def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means of the metrics that all parts have."""
+    """Averages the metrics that all parts have."""
     shared = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: sum(part[name] for part in parts) / len(parts) for name in shared}

@@ -1,4 +1,4 @@
-"""Options of labelled examples, shared by several commands."""
+"""Options for labelled examples, shared by several commands."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ExampleOptions:
 
     Attributes:
       task: GLUE task, xnli, squad, squad2, tydiqa or mlqa (default: the model's own).
-      data: folder with the files of the task.
+      data: folder with the task's files.
       split: split to read.
-      file: instead of --data: your .csv, .tsv or .jsonl table, a .json or .jsonl file of questions, or a .conll or
-        .jsonl file of spans. For several heads also a file for each, as intent=intents.csv,slots=slots.jsonl.
+      file: instead of --data: your .csv, .tsv or .jsonl table, a .json or .jsonl file with questions, or a .conll or
+        .jsonl file with spans. For several heads also a file for each, as intent=intents.csv,slots=slots.jsonl.
       labels: labels for 0, 1, … in --file, in this order (default: the order of --task); for a model with the labels
         LABEL_0, LABEL_1, … the order of its logits.
       languages: with --task=xnli: languages, such as en,de (default: all).
@@ -46,11 +46,11 @@ class ExampleOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """Metric of the verification gate.
+    """Metric for the verification gate.
 
     Attributes:
       metric: metric for the verification gate: accuracy, f1 or matthews; pearson or spearman for scores; exact_match or
-        f1 for questions (default: the main metric of a GLUE task, otherwise accuracy, spearman or f1).
+        f1 for questions (default: a GLUE task's main metric, otherwise accuracy, spearman or f1).
     """
 
     GROUP: ClassVar = "Verification"
@@ -64,18 +64,15 @@ OPTIONS = (ExampleOptions, TableOptions)
 def read(
     options: ExampleOptions, table: TableOptions, task: TaskConfig | None, *, labelled: bool | None = True
 ) -> LabelledData | None:
-    """Reads the examples that the options name.
+    """Reads the examples named by the options, as the task reads them; None without a name.
+
+    Span models get questions; with several languages, the English ones. Without a task, the examples have no labels.
 
     Args:
       options: the source.
       table: format of tables.
       task: the model's task; labels follow the order of its logits.
       labelled: whether a table must have labels: None reads them if it has the default column, False never.
-
-    Returns:
-      The examples, or None if the options name none, as the task reads them. Span models get questions; with several
-      languages, the English ones. Without a task, the examples have no labels.
-
     Raises:
       UserError: both --data and --file, unreadable files, or labels that differ from the model's.
     """
@@ -141,7 +138,7 @@ def read_texts(
         numbers = order_of_numbers(task, options.task, options.labels) if task and task.labels else None
         numbered_task = numbers or task
         if task is not None and numbers is not None:
-            # Checked before the rows, each of which would fail.
+            # Checked before the rows, because each would fail.
             logit_positions(task, numbers)
         examples, _ = read_table(
             options.file,
@@ -183,11 +180,7 @@ def _read_own_file(options: ExampleOptions, task: Any, reads: dict[str, Any]) ->
 
 
 def check_source(options: ExampleOptions, task: TaskConfig | None) -> None:
-    """Checks that one source is given, and languages and labels only where they apply.
-
-    Raises:
-      UserError: they contradict each other.
-    """
+    """Raises a `UserError` unless there is one source, and languages and labels stand only where they apply."""
     from pocketbert.data.readers.xnli import XNLI
 
     name = options.task or (task.name if task is not None else "")

@@ -1,13 +1,13 @@
 r"""Write a verified TFLite bundle.
 
-A bundle is a folder: model.tflite with one signature per length and shared weights, the tokenizer's files,
-labels.txt, bundle.json (description, checksums, golden examples), verification.json and a model card, README.md. The
-gate compares the file with the model on real texts: --data or --file, best with labels, or a few built-in ones. If
-they differ too much, nothing is written and the exit code is 1.
+A bundle is a folder: model.tflite with one signature per length and shared weights, the tokenizer's files, labels.txt,
+bundle.json (description, checksums, golden examples), verification.json and a model card, README.md. The gate compares
+the file with the model on real texts: --data or --file, best with labels, or a few built-in ones. If they differ too
+much, nothing is written and the exit code is 1.
 
 Prints one JSON object: the bundle's path, size, lengths, graph optimizations, the outcome and the gate's figures. The
-outcome is the score of the file on your labelled examples, beside its float model, baselines and teacher. With
---recipe=float16 they include each layer's largest activations, and you get a warning if float16 would overflow.
+outcome is the file's score on your labelled examples, beside its float model, baselines and teacher. With
+--recipe=float16, the figures include each layer's largest activations, and you get a warning if float16 would overflow.
 
 Example:
   pocketbert export --model=runs/sst2/model --recipe=dynamic_wi8 --lengths=32,64,128 --data=glue --output=bundle
@@ -49,7 +49,7 @@ class ConversionOptions:
     """Conversion options.
 
     Attributes:
-      recipe: number formats of weights and computation.
+      recipe: number formats for weights and computation.
       lengths: sequence lengths, one signature each (default: 32,64,128; for questions 128,384).
     """
 
@@ -61,12 +61,12 @@ class ConversionOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CalibrationFile:
-    """Source of calibration texts.
+    """Source for calibration texts.
 
     Attributes:
-      calibration_file: texts for static recipes and mixed, which need them, for dynamic_wi4, which then loses less, and
-        for float16, whose channels they scale; in the format of --file (default: the training split of --data). Texts
-        of the gate are left out.
+      calibration_file: texts, formatted like --file, for static recipes and mixed, which need them, for dynamic_wi4,
+        which then loses less, and for float16, to scale its channels (default: the training split of --data). The
+        gate's texts are left out.
     """
 
     GROUP: ClassVar = "Calibration"
@@ -85,8 +85,8 @@ class ExportOptions:
       output_type: type of the outputs; int8 for NPUs that cannot convert to float32, with --recipe=static_wi8_ai8_full.
         Inputs are token ids, int32, in every file.
       saved_model: also write a SavedModel to this folder.
-      saved_model_inputs: inputs of the SavedModel: ids, for tflite_convert, or text, for TF Serving; its graph then
-        has the tokenizer.
+      saved_model_inputs: the SavedModel's inputs: ids, for tflite_convert, or text, for TF Serving; its graph then has
+        the tokenizer.
       mediapipe: also write one .tflite file per length for MediaPipe Tasks, into a folder beside the output with the
         name OUTPUT-mediapipe; for questions a file for the TFLite Task Library, with --runtime=tflite-2.16. If there is
         no client for the model, only the bundle is written, and the exit code is 2.
@@ -225,7 +225,7 @@ def run(options: Options) -> int:
 
 
 def _summary(bundle: Bundle, output: str) -> dict[str, Any]:
-    """What the command prints about a bundle, which may not have its name, `output`, yet."""
+    """The printed facts about a bundle, which may not have its name, `output`, yet."""
     verification = json.loads((bundle.directory / "verification.json").read_text(encoding="utf-8"))
     if verification["activation_range"]:
         # Hundreds of values.
@@ -248,7 +248,7 @@ def _summary(bundle: Bundle, output: str) -> dict[str, Any]:
 
 
 def _calibration(options: Options, task: TaskConfig | None, *, labelled: bool) -> LabelledData | None:
-    """Reads the calibration texts that the options name, if any."""
+    """Reads the calibration texts named by the options, if any."""
     from pocketbert_export.recipes import get_recipe
 
     example, table, file = options[ExampleOptions], options[TableOptions], options[CalibrationFile].calibration_file

@@ -1,12 +1,12 @@
 r"""Write a GLUE submission zip.
 
-Each task's model (model directory or bundle) predicts that task's test file; MNLI's predicts both of its files and
-the diagnostic set AX. Labels are matched by name. STS-B's scores are clipped to 0 to 5. Equal predictions give
-identical zips.
+Each task's model (model directory or bundle) predicts the task's test file; MNLI's predicts both of its files and the
+diagnostic set AX. Labels are matched by name. STS-B's scores are clipped to 0 to 5. Equal predictions give identical
+zips.
 
-The server requires all files. --constant fills the files of tasks without a model with the most frequent training
-label. Use it for WNLI: its development set repeats training sentences with reversed labels, so a trained model
-scores worse than the constant.
+The server requires all files. --constant fills the files for tasks without a model with the most frequent training
+label. Use it for WNLI: its development set repeats training sentences with reversed labels, so a trained model scores
+worse than the constant.
 
 Prints one JSON object: rows and model per file, number of clipped scores, and seconds.
 

@@ -20,14 +20,14 @@ _PAIR = '{"text": "A first text.", "pair": "A second text."}'
 def predict_line(
     bundle: Path, config: TaskConfig, task_options: TaskOptions, table: TableOptions, *, has_pairs: bool
 ) -> str:
-    """A `pocketbert predict` line for a shell, which works as it stands; your own file is the input."""
+    """Returns a `pocketbert predict` line for a shell, ready to run; your own file is the input."""
     from pocketbert.data.readers.tagged_texts import is_tagged_file
     from pocketbert.tasks.registry import get_task
 
     command = ["pocketbert", "predict", f"--model={bundle}"]
     path = task_options.dev_file or task_options.train_file
     if path and task_options.heads:
-        # Of a file for each head, the first one has texts, too.
+        # With a file for each head, the first one has texts, too.
         path = files_in(path)[0]
     questions = get_task(config).needs_pairs
     if not path or task_options.task:

@@ -1,28 +1,28 @@
 """Predict labels, scores or answers for texts, with a model directory or a bundle.
 
-Reads a .csv or .tsv file with a header (--text-column and, for pairs, --pair-column), the sentences of a .conll file,
-or lines from another file or standard input: one text per line, or one JSON object per line with "text" and, for
-pairs, "pair". For JSON the column flags choose other names. Writes one JSON object per line, in input order: the text
-(and pair), and for classification "label" and "probabilities", for multi_label "labels" (probability of at least 0.5)
-and "probabilities", for regression "score", for token_classification "spans" with "text", "label", "start" and "end" in
-code points, and "probability". A model with several heads gives the answer of each under the name of the head.
-Thresholds that a run chose replace 0.5, and "label" is null for a rejected text. A bundle runs on LiteRT at the
-shortest sufficient length.
+Reads a .csv or .tsv file with a header (--text-column and, for pairs, --pair-column), the sentences in a .conll file,
+or lines from another file or standard input: one text per line, or one JSON object per line with "text" and, for pairs,
+"pair". For JSON the column flags choose other names. Writes one JSON object per line, in input order: the text (and
+pair), and for classification "label" and "probabilities", for multi_label "labels" (probability at least 0.5) and
+"probabilities", for regression "score", for token_classification "spans" with "text", "label", "start" and "end" in
+code points, and "probability". A model with several heads gives each answer under the head's name. If a run chose
+thresholds, they replace 0.5, and "label" is null for a rejected text. A bundle runs on LiteRT at the shortest
+sufficient length.
 
 The format is detected from the file's extension and the first non-blank line; --format overrides it.
 
-With --output-format=csv or a .csv --output, each prediction is a row with one column per probability. --top-k=3
-prints the three best labels with their probabilities.
+With --output-format=csv or a .csv --output, each prediction is a row with one column per probability. --top-k=3 prints
+the three best labels with their probabilities.
 
 A question-answering model reads one JSON object per line with "question" and "context", or a .json file in SQuAD's
-format. It adds "answer" (a substring of the context), "start" and "end" in code points, "score" and "probability".
-An empty answer means that there is none. --n-best adds the best "answers".
+format. It adds "answer" (a substring of the context), "start" and "end" in code points, "score" and "probability". An
+empty answer means that there is none. --n-best adds the best "answers".
 
-Longer texts are cut as in training. With --windows, classes, several labels and scores of single texts are the mean
+Longer texts are cut as in training. With --windows, classes, several labels and scores for single texts are the mean
 over overlapping windows of --max-length tokens instead, --stride tokens apart.
 
 With --soft-labels, "probabilities" have all digits instead of six decimals, and token_classification has them for each
-word, whose offsets are in "words". distill --soft-label-columns=probabilities and compress learn from such a file.
+word, with offsets in "words". distill --soft-label-columns=probabilities and compress learn from such a file.
 
 Example:
   echo "a gripping film" | pocketbert predict --model=runs/quickstart/bundle
@@ -68,13 +68,13 @@ _TABLE_OPTIONS = {
     "separator": "tables",
     "skip_bad_rows": ".csv and .tsv files",
 }
-# Required and optional members of a question.
+# A question's required and optional members.
 QUESTIONS = (("question", "context"), ("id",))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """Model, input and output of predictions.
+    """Model, input and output for predictions.
 
     Attributes:
       model: a model directory or a bundle.
@@ -83,8 +83,8 @@ class PredictOptions:
       top_k: labels: number of best labels to print (default: all).
       n_best: questions: number of best answers to print.
       windows: read longer texts in overlapping windows, and print the mean of their probabilities or scores.
-      soft_labels: write probabilities from which distill and compress learn: with all digits, and for
-        token_classification of each word; of several heads, those of each.
+      soft_labels: write probabilities for distill and compress to learn from: with all digits, and in
+        token_classification for each word; with several heads, for each head.
     """
 
     GROUP: ClassVar = "Input"
@@ -168,11 +168,7 @@ def _check_soft_labels(predictor: Predictor, form: str) -> None:
 
 
 def _text_rows(predictor: Predictor, stream: IO[str], options: Options) -> tuple[Iterator[dict[str, str]], list[str]]:
-    """Reads rows with `text`, and `pair` for pairs; also returns the members that rows may have.
-
-    Raises:
-      UserError: flags that do not apply to the model or the input.
-    """
+    """Reads rows with `text`, and `pair` for pairs; also returns the possible members."""
     chosen, table = options[PredictOptions], options[TableOptions]
     question_options.check_no_questions(options, predictor.task.config, "n_best", windows=chosen.windows)
     from pocketbert.data.readers.tagged_texts import is_tagged_file, read_tagged
@@ -318,7 +314,7 @@ def _detected(stream: Iterable[str], form: str, source: str) -> tuple[str, Itera
 
 
 def decoded(stream: Iterable[str], source: str) -> Iterator[str]:
-    """The lines of a stream; raises `UserError` for text that is not UTF-8."""
+    """Yields a stream's lines; raises a `UserError` unless they are UTF-8."""
     try:
         yield from stream
     except UnicodeDecodeError as error:
@@ -339,7 +335,7 @@ def _parse(line: str, where: str, required: Sequence[str], optional: Sequence[st
 
 
 def text_chunks(rows: Iterator[dict[str, str]], size: int) -> Iterator[list[dict[str, str]]]:
-    """Texts in chunks; a chunk has either single texts or pairs."""
+    """Groups texts into chunks; a chunk has either single texts or pairs."""
     for has_pair, alike in itertools.groupby(rows, lambda row: "pair" in row):
         del has_pair
         yield from _chunks(alike, size)

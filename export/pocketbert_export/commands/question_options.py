@@ -1,4 +1,4 @@
-"""Options of models that answer questions, shared by several commands."""
+"""Options for models that answer questions, shared by several commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pocketbert.options import option_problems
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
-    """Limits of answers.
+    """Limits on answers.
 
     Attributes:
       max_answer_tokens: questions: maximum answer length in tokens.
@@ -33,19 +33,18 @@ NAMES = ("max_length", "stride", "max_question_tokens", "max_answer_tokens")
 
 
 def windows(options: Options) -> dict[str, Any]:
-    """Fields of `WindowOptions` that were given."""
+    """Returns the fields of `WindowOptions` given by the user."""
     return options.given_of(WindowOptions)
 
 
 def check_no_questions(options: Options, task: TaskConfig, *others: str, windows: bool = False) -> None:
-    """Checks that no option for questions, or of the `others`, is given to another model; windows may apply to it.
+    """Checks that only question models get options for questions, or the `others`; windows may apply to other models.
 
     Args:
-      options: options of the command.
-      task: task of the model.
+      options: the command's options.
+      task: the model's task.
       *others: names of further options for questions.
       windows: whether long texts are read in windows on request.
-
     Raises:
       UserError: lists all such options.
     """

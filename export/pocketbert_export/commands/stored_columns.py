@@ -1,4 +1,4 @@
-"""Columns of the training file, kept by runs and bundles as defaults for later commands."""
+"""The training file's columns, kept by runs and bundles as defaults for later commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def given_columns(options: Options, task: TaskConfig) -> dict[str, Any]:
 
 
 def stored_columns(folder: str | Path) -> dict[str, Any]:
-    """The columns that a bundle, or the run around a model directory, has kept; {} without any."""
+    """Returns the columns kept in a bundle, or in the run around a model directory; {} without any."""
     folder = Path(folder)
     try:
         if (folder / _BUNDLE_FILE).exists():
@@ -51,9 +51,9 @@ def stored_columns(folder: str | Path) -> dict[str, Any]:
 
 
 def stored_task(folder: str | Path) -> TaskConfig | None:
-    """The task of a bundle or a model directory, read without TensorFlow; None without one.
+    """Reads a bundle's or model directory's task without TensorFlow; None without one, or if files are damaged.
 
-    Damaged files give None, too: opening the model says what is wrong.
+    Opening the model describes the damage.
     """
     try:
         if (Path(folder) / _BUNDLE_FILE).exists():
@@ -69,7 +69,7 @@ def stored_task(folder: str | Path) -> TaskConfig | None:
 
 
 def use(options: Options, folder: str | Path, file: str | None) -> None:
-    """Takes the columns of a model's or bundle's training file as defaults, if the file has them; logs a line."""
+    """Takes a model's or bundle's training columns as defaults, if the file has them; logs a line."""
     files = files_in(file) if file else []
     suffixes = {path: Path(path).suffix.lower() for path in files if Path(path).suffix.lower() in _TABLES}
     if not suffixes:
@@ -87,7 +87,7 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
     taken: dict[str, Any] = {}
     for name, value in defaults.items():
         named = value if isinstance(value, list) else [value]
-        # Of several heads, HEAD=COLUMN.
+        # With several heads, HEAD=COLUMN.
         if name != "separator" and not all(column.rpartition("=")[2] in columns for column in named):
             continue
         value = tuple(value) if isinstance(value, list) else value
@@ -107,12 +107,9 @@ def use(options: Options, folder: str | Path, file: str | None) -> None:
 
 
 def check(options: Options, task: TaskConfig | None, *files: str | None, labelled: bool | None = True) -> None:
-    """Checks that tables have the columns to read, before TensorFlow is imported.
+    """Checks that tables have the columns to read, before TensorFlow is imported; a `UserError` names a missing one.
 
     With `labelled=None`, texts without labels will do, unless the user names a column.
-
-    Raises:
-      UserError: a file cannot be read, or a column is missing.
     """
     from pocketbert.data.readers.tables import LABEL_COLUMN, check_columns, has_labels
 

@@ -35,9 +35,9 @@ class VerifyOptions:
       bundle: the bundle's folder.
       model: the float model directory to compare with.
       runtime: runtimes to check (default: those claimed by the bundle).
-      mediapipe: also check the files that `export --mediapipe` wrote, in BUNDLE-mediapipe: run them on LiteRT and in
-        the real client, mediapipe 1.2.2, and compare labels and scores with the bundle's. The first use creates an
-        environment in the cache.
+      mediapipe: also check the files from `export --mediapipe`, in BUNDLE-mediapipe: run them on LiteRT and in the real
+        client, mediapipe 1.2.2, and compare labels and scores with the bundle's. The first use creates an environment
+        in the cache.
     """
 
     GROUP: ClassVar = "Verification"
@@ -81,7 +81,7 @@ def run(options: Options) -> int:
         check_written(bundle, folder_beside(chosen.bundle))
     reference = from_pretrained(chosen.model) if chosen.model else None
     examples = None
-    # Labels in the examples are the model's: the bundle's may be wrong. Those of another task would only hide this.
+    # Labels in the examples are the model's: the bundle's may be wrong. Another task's would only hide this.
     if reference is None or check_task(bundle.pair_task or bundle.task, reference.task).passed:
         task = (bundle.pair_task or bundle.task) if reference is None else reference.task
         examples = example_options.read(examples_of, options[TableOptions], task, labelled=None)
