@@ -1,18 +1,18 @@
 """Time bundles on this machine, or on phones, and print the results.
 
-Each bundle must reproduce its golden outputs before it is timed. If one fails, the others are still measured and
-the exit code is 1. If other processes, the host or heat slow the run, you get a warning and the table marks the
-latencies with *.
+Each bundle must reproduce its golden outputs before it is timed. If one fails, the others are still measured and the
+exit code is 1. If other processes, the host or heat slow the run, you get a warning and the table marks the latencies
+with *.
 
 --baselines adds other exports of the same weights as baselines: TensorFlow's converter at one length and, if onnx and
-onnxruntime are installed, ONNX Runtime. Pass the model directory of your bundles as --model.
+onnxruntime are installed, ONNX Runtime. Pass your bundles' model directory as --model.
 
---runtime=litert-compiled runs LiteRT's CompiledModel. --weight-cache keeps packed weights in a file that all lengths
-share: memory and opening time then hardly grow with the number of lengths.
+--runtime=litert-compiled runs LiteRT's CompiledModel. --weight-cache keeps packed weights in a file shared by all
+lengths: memory and opening time then hardly grow with the number of lengths.
 
---device measures on all listed phones in parallel. It installs the app if needed (--apk), copies the bundles, runs
-each configuration --repeats times in shuffled rounds, and removes its copies. --output is then a folder with one
-result file per phone. Rerun the same command to measure what is missing, for example after a cable was unplugged.
+--device measures on all listed phones in parallel. It installs the app if needed (--apk), copies the bundles, runs each
+configuration --repeats times in shuffled rounds, and removes its copies. --output is then a folder with one result file
+per phone. Rerun the same command to measure the rest, for example after a cable was unplugged.
 
 Example:
   pocketbert bench runs/quickstart/bundles/student/float32 bundles/sst2 --lengths=32,128 --threads=1,2
@@ -39,7 +39,7 @@ from pocketbert_bench import phone_app
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchOptions:
-    """Options of measurements.
+    """Measurement options.
 
     Attributes:
       bundles: bundle folders.
@@ -47,12 +47,12 @@ class BenchOptions:
       threads: numbers of threads.
       output: result file for pocketbert report; with --device, a folder.
       overwrite: replace the result file.
-      name: name of the network (default: name of the bundle's folder).
+      name: the network's name (default: the bundle folder's name).
       weights: whether weights are trained or random; recorded in the result.
       baselines: also time other exports of --model, as baselines.
       model: model directory for the baselines.
       runtime: LiteRT's interpreter, its CompiledModel, or both (default: litert; with --weight-cache: litert-compiled).
-      weight_cache: folder of XNNPACK's weight caches, kept for later runs.
+      weight_cache: folder for XNNPACK's weight caches, kept for later runs.
       quick: shortened run for a first look.
       json: print the result file instead of a table.
     """
@@ -88,7 +88,7 @@ class BenchOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PhoneOptions:
-    """Options of measurements on phones.
+    """Options for measurements on phones.
 
     Attributes:
       device: serial numbers of phones, as listed by adb devices.
@@ -97,7 +97,7 @@ class PhoneOptions:
       affinity: with --device: cores to use.
       phone_weight_cache: with --device: keep packed weights in a file on the phone.
       repeats: with --device: processes per configuration, 1 to 100.
-      seed: with --device: seed of the measuring order.
+      seed: with --device: seed for the measuring order.
     """
 
     GROUP: ClassVar = "Phones"

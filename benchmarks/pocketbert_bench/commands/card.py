@@ -1,8 +1,8 @@
 """Write a bundle's model card again, with latencies.
 
-Export leaves a card, README.md, in every bundle: origin, licences, scores, size and verification, in the format of
-Hugging Face's hub. This command writes it again and adds the latencies of this bundle in your result files. It replaces
-changes that you made to the card.
+Export leaves a card, README.md, in every bundle: origin, licences, scores, size and verification, in the format for
+Hugging Face's hub. This command writes it again and adds this bundle's latencies from your result files. It replaces
+your changes to the card.
 
 Example:
   pocketbert bench bundles/sst2 --output=runs/sst2.json
@@ -25,8 +25,8 @@ class CardCommandOptions:
 
     Attributes:
       bundle: the bundle's folder.
-      results: result files of `pocketbert bench`.
-      name: name of the model (default: name of the folder).
+      results: result files from `pocketbert bench`.
+      name: the model's name (default: the folder's name).
     """
 
     GROUP: ClassVar = "Model card"

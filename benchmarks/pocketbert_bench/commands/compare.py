@@ -1,7 +1,7 @@
 """Compare two models or bundles on the same labelled examples.
 
-Prints one JSON object: both scores, the points that the second network loses with the paired 95 % interval, the number
-of answers that become wrong or right with up to 20 texts of each, sizes, and latencies of two bundles. "parts" has the
+Prints one JSON object: both scores, the second network's loss in points with the paired 95 % interval, the number of
+answers that become wrong or right with up to 20 texts for each, sizes, and latencies for two bundles. "parts" has the
 loss for each class and each value of --slice-column with at least 30 examples, the largest first; these intervals hold
 together. The first line of the summary on stderr names the largest loss.
 
@@ -34,8 +34,8 @@ class CompareOptions:
 
     Attributes:
       networks: two model directories or bundles; the second one may lose.
-      metric: the compared metric, such as accuracy, f1 or macro_f1 (default: that of the task).
-      slice_column: columns of --file; each of their values has a row.
+      metric: the compared metric, such as accuracy, f1 or macro_f1 (default: the task's).
+      slice_column: columns of --file; each value has a row.
       max_points_lost: exit with code 1 if the second network loses more points.
       latency: measure two bundles, in turns.
     """

@@ -1,14 +1,14 @@
-r"""Find the best verified bundle of your data within limits of latency and size, in one command.
+r"""Find the best verified bundle for your data within limits on latency and size, in one command.
 
 The command fine-tunes a teacher on your examples, unless --model is one. It cuts smaller networks out of the teacher,
 predicts their latency and size, and trains those within the limits: first shortly, then the best ones longer. It
 exports the winner, runs the verification gate, and measures it beside the teacher.
 
-A dev split chooses the winner. A final split, which neither training nor choice reads, gives the score that the page
-shows first. If --model was trained on --train-file, pass --test-file: otherwise the model knows the final split.
+A dev split chooses the winner. Neither training nor choice reads the final split, which gives the page's first score.
+If --model was trained on --train-file, pass --test-file: otherwise the model knows the final split.
 
---output gets bundle/, model/ (its weights), models/ (those of other good candidates), report.html, leaderboard.json
-with a row for each candidate and the commands that make it by hand, splits/ (the examples of these commands),
+--output gets bundle/, model/ (its weights), models/ (other good candidates' weights), report.html, leaderboard.json
+with a row for each candidate and the commands to make it by hand, splits/ (the examples for these commands),
 journal.jsonl and result.json, which is also printed. Rerun the same command to resume; with a larger --minutes or
 --trials, a finished run continues.
 
@@ -43,13 +43,13 @@ class CompressOptions:
 
     Attributes:
       model: fine-tuned model directory (the teacher), or an encoder to fine-tune first (default: all-MiniLM-L6-v2).
-      test_file: examples for the final score, in the format of --train-file (default: 15 % of --train-file).
-      kfold: number of folds that give the final score, instead of one final split (default: 5 below 500 examples).
+      test_file: examples for the final score, formatted like --train-file (default: 15 % of --train-file).
+      kfold: number of folds for the final score, instead of one final split (default: 5 below 500 examples).
       minutes: time from start to the finished bundle, without interruptions.
       trials: number of candidates to train, instead of --minutes.
-      measurements: finished run whose measured latencies this one takes; with --trials, the same options then give the
-        same winner in a new folder.
-      recipe: recipe of the bundle: float32, float16, dynamic_wi8, dynamic_wi4, or mixed with --max-mb (default:
+      measurements: finished run; reuse its measured latencies. With --trials, the same options then give the same
+        winner in a new folder.
+      recipe: the bundle's recipe: float32, float16, dynamic_wi8, dynamic_wi4, or mixed with --max-mb (default:
         dynamic_wi8, or dynamic_wi4 if --max-mb asks for it).
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
@@ -60,15 +60,15 @@ class CompressOptions:
         predictions.
       unlabelled_file: texts without labels, on which candidates also learn the teacher's predictions: a table with
         --text-column, or a file with a text per line.
-      least_confidence: leave out unlabelled texts for which the teacher's best label has a lower probability.
+      least_confidence: leave out unlabelled texts if the teacher's best label has a lower probability.
       text: file or folder of plain text; candidates may learn the teacher's relations on it before the labels.
-      slice_column: columns of the table; the page has the loss for each value with at least 30 final examples.
-      like: finished run on other data, of which only the winner's structure and method are trained, with its recipe; or
-        the name of a candidate, as in its leaderboard.
+      slice_column: table columns; the page has the loss for each value with at least 30 final examples.
+      like: finished run on other data; train only its winner's structure and method, with its recipe. Or the name of a
+        candidate, as in its leaderboard.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
-      seed: seed of the splits, new weights, shuffling and dropout.
-      dry_run: list the candidates within the limits with their predicted costs, and train none; needs neither
-        --output nor --minutes.
+      seed: seed for splits, new weights, shuffling and dropout.
+      dry_run: list the candidates within the limits with their predicted costs, and train none; needs neither --output
+        nor --minutes.
     """
 
     GROUP: ClassVar = "Compression"

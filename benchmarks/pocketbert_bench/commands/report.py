@@ -22,12 +22,12 @@ from pocketbert.options import DirectoryPath, FilePath, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Options of the report.
+    """Report options.
 
     Attributes:
       results: result files; none for --try alone.
       output: output folder for report.html, plots and results.
-      title: heading of the page.
+      title: the page's heading.
       try_: a bundle to try in your browser. Writes a page with MediaPipe Tasks for Web to the folder OUTPUT-try, for
         any web server; npm fetches MediaPipe on first use.
       bundles: bundles with verification records and model cards to show.

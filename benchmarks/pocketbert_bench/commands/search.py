@@ -1,16 +1,16 @@
-r"""Search the feed-forward networks of a small student under a limit of latency or size (EfficientBERT).
+r"""Search feed-forward networks for a small student under a latency or size limit (EfficientBERT).
 
 The search warms up a supernet, the base architecture with the most stacks and the full width. Each candidate starts
-from slices of it, trains for a short time and is scored on another part of the training examples. --output gets
+from its slices, trains for a short time and is scored on another part of the training examples. --output gets
 student/config.json (the best architecture), supernet/model/ (without --supernet), journal.jsonl with a line per
 candidate, report.html and result.json, which is also printed. Rerun the same command to resume; the journal ends the
 same.
 
-Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts the latency of an exported bundle from
-measurements of its parts on this machine and of ten networks on --device. The report shows score against the limited
-quantities and the number of weights.
+Limits: --max-parameters, --max-flops, or --max-latency-ms, which predicts an exported bundle's latency: it measures its
+parts on this machine and ten networks on --device. The report shows score against the limited quantities and the number
+of weights.
 
-Distil the best architecture next, with the supernet that result.json names:
+Distil the best architecture next, with the supernet named in result.json:
   pocketbert distill --method=efficientbert --student=SEARCH/student/config.json --supernet=SEARCH/supernet/model …
 
 Example:
@@ -45,10 +45,10 @@ class SearchModelOptions:
     Attributes:
       teacher: model directory of the teacher, fine-tuned on the task.
       student: base architecture: a preset or config.json.
-      text: plain text that warms up the supernet: a file or folder.
+      text: plain text to warm up the supernet: a file or folder.
       text_teacher: model directory of the teacher for plain text, not fine-tuned, as in the authors' code (default:
         --teacher).
-      supernet: supernet/model of an earlier search with the same student, data, --seed, --score-share and
+      supernet: supernet/model from an earlier search with the same student, data, --seed, --score-share and
         --stage3-score-share, instead of a new one.
     """
 
@@ -63,7 +63,7 @@ class SearchModelOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherTaskOptions:
-    """Other tasks that train the supernet of stage 3.
+    """Other tasks to train the supernet in stage 3.
 
     Attributes:
       supernet_tasks: GLUE tasks in --data besides --task, such as cola,mrpc; the paper takes all.
@@ -79,15 +79,15 @@ class OtherTaskOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """Limits of candidates.
+    """Limits on candidates.
 
     Attributes:
-      min_parameters: minimum number of weights of the encoder.
-      max_parameters: maximum number of weights of the encoder, including a pooler.
+      min_parameters: minimum number of weights in the encoder.
+      max_parameters: maximum number of weights in the encoder, including a pooler.
       max_flops: maximum number of floating-point operations for a text with --max-length tokens.
       max_latency_ms: maximum latency in milliseconds, with one thread.
-      recipe: recipe of the exported file, for --max-latency-ms: float32, float16 or dynamic_wi8.
-      length: tokens of the text, for --max-latency-ms (default: --max-length).
+      recipe: recipe for the exported file, for --max-latency-ms: float32, float16 or dynamic_wi8.
+      length: tokens in the text, for --max-latency-ms (default: --max-length).
       device: where to measure, for --max-latency-ms: host, or a phone's serial number as listed by adb devices.
       apk: benchmark app, for a phone without it; built by make android.
     """
@@ -109,9 +109,9 @@ class ParallelOptions:
     """Workers.
 
     Attributes:
-      parallel: number of candidates that train at the same time; they share the cores. More than 20 candidates train
-        in another process, which returns its memory after 20.
-      ray: address of a Ray cluster, for example auto; its machines must share the storage of all files.
+      parallel: number of candidates to train at the same time; they share the cores. More than 20 candidates train in
+        another process, which returns its memory after 20.
+      ray: address of a Ray cluster, for example auto; its machines must share the storage for all files.
     """
 
     GROUP: ClassVar = "Run"
@@ -131,7 +131,7 @@ OPTIONS = (
     ParallelOptions,
     OptionGroup(RunFolderOptions, without=("seeds",)),
 )
-# Graphs of candidates leak about 8 MiB each.
+# Candidates' graphs leak about 8 MiB each.
 _CANDIDATES_A_PROCESS = 20
 
 
