@@ -20,13 +20,13 @@ from pocketbert import files
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 
-# Value of an option for a device that means this machine.
+# In options for a device, this value means this machine.
 HOST = "host"
 SHELL_SECONDS = 60.0
 TRANSFER_SECONDS = 900.0
 # Number of attempts if a command fails while the phone stays connected.
 ATTEMPTS = 3
-# Remedies for phones that are listed but do not take commands.
+# Remedies for listed phones that do not take commands.
 REMEDIES = {
     "unauthorized": "unlock it and allow USB debugging for this computer",
     "authorizing": "unlock it and allow USB debugging for this computer",
@@ -47,7 +47,7 @@ class Disconnected(PhoneError):
 
 
 def find() -> str:
-    """Finds adb in `PATH`, or in the Android SDK of `ANDROID_HOME` or `ANDROID_SDK_ROOT`.
+    """Finds adb in `PATH`, or in the Android SDK from `ANDROID_HOME` or `ANDROID_SDK_ROOT`.
 
     Raises:
       UserError: adb is not found.
@@ -93,7 +93,7 @@ def problem(serial: str, connected: Mapping[str, str]) -> str | None:
 
 
 class Phone:
-    """A phone that takes commands."""
+    """A phone ready for commands."""
 
     def __init__(self, adb: str, serial: str) -> None:
         self._command = [adb, "-s", serial]
@@ -114,8 +114,8 @@ class Phone:
     def ask(self, *words: str) -> str:
         """Runs a command whose exit code means yes or no; returns its output, or "" for no.
 
-        A lost connection gives no output either, or only adb's own message. The command is then repeated, because that
-        is not a no.
+        A lost connection also gives no output, or only adb's own message. The command is then repeated, because this is
+        no answer.
 
         Raises:
           PhoneError: adb failed in all attempts.
@@ -137,17 +137,13 @@ class Phone:
         return {name.removeprefix("["): value.removesuffix("]") for name, value in lines}
 
     def sha256(self, paths: Sequence[str]) -> dict[str, str]:
-        """Returns path → SHA-256 for those of `paths` that are files on the phone."""
+        """Returns path → SHA-256 for each of `paths` that is a file on the phone."""
         # The exit code is 1 if any file is missing.
         lines = [line.split(maxsplit=1) for line in self.ask("sha256sum", *paths).splitlines()]
         return {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in paths}
 
     def push(self, sources: Mapping[str, Path]) -> int:
-        """Copies files to the phone unless they are already there, and checks the copies.
-
-        Returns:
-          Number of copied files.
-        """
+        """Copies files to the phone unless they are already there, checks the copies, and returns their number."""
         digests = {path: files.sha256(source) for path, source in sources.items()}
         on_phone, copied = self.sha256(list(digests)), 0
         for folder in sorted({str(PurePosixPath(path).parent) for path in digests}):
@@ -171,7 +167,7 @@ class Phone:
 
     @contextlib.contextmanager
     def stream(self, *words: str) -> Iterator[Stream]:
-        """Lines that a command on the phone prints, as they arrive."""
+        """Yields lines from a command on the phone, as they arrive."""
         command = [*self._command, "shell", shlex.join(words)]
         nothing = subprocess.DEVNULL
         # Leaving the block closes the pipe and waits for the process, so end the process first.

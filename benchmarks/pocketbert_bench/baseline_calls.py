@@ -1,4 +1,4 @@
-"""Calls with the float model's outputs, which a baseline must reproduce approximately before it is timed."""
+"""Calls with the float model's outputs; a baseline must reproduce them approximately before it is timed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert_bench.configurations import Call, Configuration
 
-# int8 only approximates the float model: four times the 15 % that pocketbert.recipes derives for our
-# own files.
+# int8 only approximates the float model: four times the 15 % in pocketbert.recipes for our own files.
 TOLERANCE = {"float32": 1e-3, "dynamic_wi8": 0.6}
 _EXAMPLES = 3
 
 
 def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Call, ...]:
-    """Creates calls on random valid ids, with the outputs of a float model.
+    """Creates calls on random valid ids, with a float model's outputs.
 
     Args:
       network: the float model.
@@ -46,7 +45,7 @@ def calls_with_answers(network: Model, length: int, signature: str) -> tuple[Cal
 def configurations_of(
     name: str, paths: Mapping[str, Path], threads: Sequence[int], **common: Any
 ) -> list[Configuration]:
-    """Configurations of another tool's files, by recipe, with the fields that they have in common."""
+    """Returns configurations for another tool's files, by recipe, with the fields in common."""
     return [
         Configuration(
             label=f"{name} {recipe}",
@@ -63,7 +62,7 @@ def configurations_of(
 
 
 def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict[str, list[int]]]:
-    """Random ids and segments under masks of different lengths, for calls whose meaning does not matter."""
+    """Returns random ids and segments under masks with different lengths, for calls whose meaning does not matter."""
     generator = np.random.default_rng(seed)
     rows = []
     for example in range(_EXAMPLES):

@@ -11,7 +11,7 @@ from pocketbert.processes import stderr_on_failure
 from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers, configurations_of
 from pocketbert_bench.configurations import Configuration
 
-# Followed by the recipe in labels.
+# The recipe follows it in labels.
 TFLITE_CONVERTER = "TFLite converter"
 
 
@@ -43,7 +43,7 @@ def plain_export(
     Args:
       model_directory: the weights.
       output: folder for the files; existing files are replaced.
-      model: name of the network in tables.
+      model: the network's name in tables.
       length: sequence length in tokens.
       threads: numbers of threads.
     """

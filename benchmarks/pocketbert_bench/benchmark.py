@@ -18,7 +18,7 @@ from pocketbert_export.bundles.model_card import CARD_FILE, Latency
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Result of `benchmark`. Its string is the table of `pocketbert bench`.
+    """Result of `benchmark`. Its string is the table from `pocketbert bench`.
 
     Attributes:
       result: raw samples in microseconds, sizes in bytes, machine and versions, as in a result file.
@@ -45,14 +45,12 @@ class Benchmark:
     def report(
         self, path: str | os.PathLike[str], *, title: str = "PocketBERT report", overwrite: bool = False
     ) -> Path:
-        """Writes `report.html`, a self-contained page, and its plots as PNG files, as `pocketbert report` does.
+        """Writes `report.html`, a self-contained page, and its plots as PNG files; returns the page's path.
 
         Args:
           path: output folder.
-          title: heading of the page.
+          title: the page's heading.
           overwrite: replace an existing report.
-        Returns:
-          Path of the page.
         Raises:
           UserError: the folder exists or cannot be written.
         """
@@ -102,12 +100,10 @@ def benchmark(
       threads: numbers of threads.
       quick: shortened run; the result records this.
       weights: `trained` or `random`, recorded in the result; None records that it is unknown.
-      name: name of the network; None uses each folder's name.
+      name: the network's name; None uses each folder's name.
       baselines: other libraries' exports to time in the same rounds.
       runtimes: `litert` (the interpreter), `litert-compiled` (CompiledModel) or both.
-      weight_cache: folder of XNNPACK's weight caches, for `litert-compiled`; None runs without.
-    Returns:
-      The measurements.
+      weight_cache: folder for XNNPACK's weight caches, with `litert-compiled`; None runs without.
     Raises:
       UserError: no bundle, a missing folder, a bundle twice, a length that no bundle has, or invalid lengths or numbers
         of threads.
@@ -133,11 +129,7 @@ def benchmark(
 
 
 def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
-    """Names of bundles in tables: folder names, because bundles may share a recipe.
-
-    Raises:
-      UserError: a bundle is named twice.
-    """
+    """Names bundles in tables by folder, because they may share a recipe; a `UserError` if one is named twice."""
     check_different("bundles", bundles)
     names = [path.resolve().name for path in bundles]
     if len(set(names)) != len(names):
@@ -146,7 +138,7 @@ def labels_of(bundles: Sequence[Path]) -> dict[Path, str]:
 
 
 def latencies_of(bundle: Path, measured: Sequence[ResultFile]) -> list[Latency]:
-    """The latencies of a bundle's file in result files, for its model card; files are matched by SHA-256."""
+    """Returns a bundle's latencies from result files, for its model card; files are matched by SHA-256."""
     digest = sha256(bundle / MODEL_FILE)
     return [
         Latency(

@@ -1,4 +1,4 @@
-"""Outcomes of measured bundles: what the files are worth, beside how fast they are."""
+"""Outcomes for measured bundles: the files' scores, beside their speed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BundleOutcome:
 
 
 def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome, ...]:
-    """The outcomes in `bundle.json` of the bundles among some configurations; bundles without one are left out."""
+    """Reads the outcomes in `bundle.json` for the bundles among some configurations; those without one are left out."""
     outcomes: dict[tuple[str, str], BundleOutcome] = {}
     for configuration in configurations:
         content = (
@@ -63,7 +63,7 @@ def outcomes_of(configurations: Iterable[Configuration]) -> tuple[BundleOutcome,
 
 
 def recorded(bundle: Path) -> dict[str, Any] | None:
-    """The outcome in `bundle.json`; None for a bundle exported without labelled examples, or one that is damaged."""
+    """Reads the outcome in `bundle.json`; None for a damaged bundle, or one exported without labelled examples."""
     try:
         outcome: dict[str, Any] | None = read_description(bundle).get("outcome")
     except UserError:
@@ -72,7 +72,7 @@ def recorded(bundle: Path) -> dict[str, Any] | None:
 
 
 def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
-    """A run with the outcomes of bundles that it measured without recording them, matched by the file's SHA-256."""
+    """Adds outcomes to a run that measured bundles without recording them, matched by the file's SHA-256."""
     measured = {measurement.model_sha256: measurement for measurement in run.measurements if not measurement.peer}
     digests = {outcome.model_sha256 for outcome in run.outcomes or ()}
     more = []
@@ -85,7 +85,7 @@ def completed(run: ResultFile, bundles: Sequence[Path]) -> ResultFile:
 
 
 def line(name: str, outcome: BundleOutcome | None) -> str:
-    """The outcome of a bundle in one line for a terminal."""
+    """Describes a bundle's outcome in one line for a terminal."""
     return f"{name}: {no_outcome().replace('No', 'no', 1)}" if outcome is None else f"{name}: {outcome.headline}"
 
 

@@ -23,13 +23,13 @@ OURS = ("#0f766e", "#b45309", "#7c3aed", "#be185d", "#2563eb")
 BASELINES = ("#94a3b8", "#64748b", "#cbd5e1", "#475569")
 _INK, _SOFT, _FAINT = "#1f2937", "#6b7280", "#e5e7eb"
 _PNG_DPI = 170
-# In inches. Small figures: the text must be readable at the width of a phone.
+# In inches. Small figures: the text must be readable at a phone's width.
 _SIZE = (5.0, 3.5)
-# In inches, of a plot with few bars.
+# In inches, for a plot with few bars.
 _MIN_HEIGHT = 2.0
 # In 1/72 inch.
 _LABEL_POINTS, _MARKER_POINTS = 8.5, 7.0
-# Characters per line of a name: beside an axis or in two columns, beside small boxes, in one column.
+# Characters per line in a name: beside an axis or in two columns, beside small boxes, in one column.
 _NAME_CHARACTERS, _BOX_CHARACTERS, _LEGEND_CHARACTERS = 28, 40, 52
 _SETTINGS: Any = {
     "svg.fonttype": "none",
@@ -47,11 +47,7 @@ _SETTINGS: Any = {
 
 
 def draw(rows: Sequence[Row]) -> dict[str, tuple[bytes, str]]:
-    """Draws all plots for which the rows have data.
-
-    Returns:
-      name → (PNG, SVG element), in display order.
-    """
+    """Draws all plots with data: name → (PNG, SVG element), in display order."""
     return {name: _image(figure) for name, figure in figures(rows).items()}
 
 
@@ -65,7 +61,7 @@ def colours(rows: Sequence[Row]) -> dict[tuple[str, str], str]:
 
 
 def figures(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Draws all plots for which the rows have data: name → figure, in display order."""
+    """Draws all plots with data: name → figure, in display order."""
     # The object-oriented interface has no global state and needs no display.
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -147,7 +143,7 @@ class _Label(NamedTuple):
 
 
 def _write_labels(axes: Any, labels: Sequence[_Label]) -> None:
-    """Writes labels beside the points of a plot that has its limits; none covers a label, a point or a line."""
+    """Writes labels beside the points in a plot with fixed limits; none covers a label, a point or a line."""
     figure = axes.figure
     # The layout determines the scale from data to 1/72 inch.
     figure.draw_without_rendering()
@@ -280,7 +276,7 @@ def _wrapped(name: str, characters: int = _NAME_CHARACTERS) -> str:
 
 
 def _line_inches(names: Sequence[str], points: float) -> float:
-    """Height of a bar that has room for the name with the most lines."""
+    """Height of a bar with room for the name with the most lines."""
     return max(0.27, 1.35 * points / 72 * max(name.count("\n") + 1 for name in names))
 
 

@@ -1,4 +1,4 @@
-"""Bind an output folder to the settings of one run."""
+"""Bind an output folder to one run's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def claim(path: Path, settings: dict[str, Any]) -> None:
 
     Args:
       path: file for the settings, in the folder; created with its parents if missing.
-      settings: all settings that determine the folder's content, as JSON values.
+      settings: all settings behind the folder's content, as JSON values.
     Raises:
       UserError: the folder belongs to a run with other settings.
     """

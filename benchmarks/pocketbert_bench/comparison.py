@@ -11,7 +11,7 @@ from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import busy_signs
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
-# Marks of latencies in tables.
+# Marks on latencies in tables.
 BUSY, UNSTEADY = "*", "†"
 # Fewer rounds give no interval.
 _FEWEST_ROUNDS = 3
@@ -22,20 +22,20 @@ class Row:
     """One export of one network in one run.
 
     Attributes:
-      run: result file of the row.
-      model: name of the network.
-      label: name of the export.
+      run: the row's result file.
+      model: the network's name.
+      label: the export's name.
       recipe: number formats.
       is_baseline: whether this is a baseline.
-      size_bytes: size of the model file; None if the export failed.
+      size_bytes: model file size; None if the export failed.
       latencies: (length, threads) → successful measurement.
-      failures: reasons of failed measurements, one sentence each.
+      failures: reasons for failed measurements, one sentence each.
       accuracy: score in this run, if any.
-      outcome: outcome of the bundle, if any.
+      outcome: the bundle's outcome, if any.
       reference: export to compare `smaller` and `faster` with, if any.
-      smaller: size of the reference ÷ own size.
+      smaller: the reference's size ÷ own size.
       faster: own latency ÷ the reference's at `faster_at`, or None.
-      faster_at: (length, threads) of the comparison.
+      faster_at: (length, threads) in the comparison.
     """
 
     run: ResultFile
@@ -55,18 +55,18 @@ class Row:
 
     @property
     def score(self) -> tuple[str, float] | None:
-        """Metric and score: those of this run, else those of the bundle's outcome; None without a score."""
+        """Metric and score: this run's, else the bundle outcome's; None without a score."""
         if self.accuracy:
             return self.accuracy.metric, self.accuracy.value
         return (self.outcome.metric, self.outcome.score) if self.outcome else None
 
     def latency_us(self, length: int, threads: int) -> float | None:
-        """Median latency in microseconds; None if it was not measured."""
+        """Returns the median latency in microseconds; None if it was not measured."""
         measurement = self.latencies.get((length, threads))
         return measurement.summary.median_us if measurement and measurement.summary else None
 
     def marks(self, length: int, threads: int) -> str:
-        """Marks of a latency: `BUSY`, `UNSTEADY`, both or none."""
+        """Returns a latency's marks: `BUSY`, `UNSTEADY`, both or none."""
         measurement = self.latencies.get((length, threads))
         if not measurement:
             return ""
@@ -74,7 +74,7 @@ class Row:
         return (BUSY if busy else "") + (UNSTEADY if measurement.warmed_up is False else "")
 
     def effective_latency_us(self, tokens: int, threads: int) -> float | None:
-        """Latency for a number of tokens, at the shortest sufficient length."""
+        """Returns the latency for a number of tokens, at the shortest sufficient length."""
         lengths = [length for length, number in self.latencies if length >= tokens and number == threads]
         return self.latency_us(min(lengths), threads) if lengths else None
 
@@ -85,8 +85,8 @@ class Caveat:
 
     Attributes:
       mark: their mark in tables.
-      sentence: the reason, for all of them.
-      details: (export, length, threads, reason) of each.
+      sentence: the reason, for all.
+      details: (export, length, threads, reason) for each.
     """
 
     mark: str
@@ -95,7 +95,7 @@ class Caveat:
 
 
 def delegate_notes(rows: Sequence[Row]) -> list[str]:
-    """The shares of operators that delegates take, one sentence for each export with an estimate."""
+    """Describes the operators on delegates, one sentence for each export with an estimate."""
     notes = []
     for row in rows:
         measured = next((latency for latency in row.latencies.values() if latency.expected_delegates), None)
@@ -106,7 +106,7 @@ def delegate_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def memory_notes(rows: Sequence[Row]) -> list[str]:
-    """Resident growth and opening time, one sentence for each export; none without a weight cache in the run."""
+    """Describes memory growth and opening time, one sentence per export; none without a weight cache in the run."""
     # Each measurement opens all lengths of a file, so the shortest stands for all.
     measured = [(row, row.latencies[min(row.latencies)]) for row in rows if row.latencies]
     if not any(latency.weight_cache_bytes for _, latency in measured):
@@ -125,7 +125,7 @@ def memory_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def caveats(rows: Sequence[Row]) -> list[Caveat]:
-    """Reasons why latencies are uncertain, one sentence for each mark."""
+    """Returns reasons why latencies are uncertain, one sentence for each mark."""
     measured = [(row, *key, measurement) for row in rows for key, measurement in row.latencies.items()]
     busy = [(*entry, entry[3].load) for entry in measured if entry[3].load and entry[3].load.busy_because]
     unsteady = [entry for entry in measured if entry[3].warmed_up is False]
@@ -151,7 +151,7 @@ def caveats(rows: Sequence[Row]) -> list[Caveat]:
 
 
 def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = None) -> list[Row]:
-    """All exports of all runs: by network, baselines first, then ours by descending size.
+    """Returns all exports from all runs: by network, baselines first, then ours by descending size.
 
     Args:
       results: the runs.
@@ -172,7 +172,7 @@ def rows(results: Sequence[ResultFile], teachers: Mapping[str, str] | None = Non
 
 
 def rankings(run: ResultFile) -> list[ResultFile]:
-    """Splits a run into parts that can be compared: our exports on one runtime, with the baselines timed with them.
+    """Splits a run into comparable parts: our exports on one runtime, with the baselines timed with them.
 
     A run on one runtime is its only part. GPU and CPU count as different runtimes. Baselines have their own runtimes;
     they go with our exports on the same runtime, otherwise with the first part.
@@ -195,13 +195,13 @@ def _ground(measurement: Measurement) -> tuple[Runtime | None, bool]:
 
 
 def name(row: Row, rows: Sequence[Row]) -> str:
-    """Name of an export: its label, with the network's name if another in `rows` has the same label."""
+    """Names an export: its label, with the network's name if another in `rows` has the same label."""
     shared = any(other.label == row.label and other.model != row.model for other in rows)
     return f"{row.model}, {row.label}" if shared else row.label
 
 
 def faster(row: Row, baseline: Row, at: tuple[int, int]) -> Ratio | None:
-    """Latency of `row` ÷ latency of `baseline` at (length, threads); None if their rounds are not paired.
+    """Returns latency of `row` ÷ latency of `baseline` at (length, threads); None if their rounds are not paired.
 
     One or two rounds give no interval. Measurements in one round per process did not alternate.
     """
@@ -212,12 +212,12 @@ def faster(row: Row, baseline: Row, at: tuple[int, int]) -> Ratio | None:
 
 
 def lengths(rows: Sequence[Row]) -> list[int]:
-    """All measured lengths, ascending."""
+    """Returns all measured lengths, ascending."""
     return sorted({length for row in rows for length, _ in row.latencies})
 
 
 def threads(rows: Sequence[Row]) -> list[int]:
-    """All measured numbers of threads, ascending."""
+    """Returns all measured numbers of threads, ascending."""
     return sorted({number for row in rows for _, number in row.latencies})
 
 
@@ -240,7 +240,7 @@ def _row(result: ResultFile, model: str, label: str, parts: Sequence[Measurement
 
 
 def _compared(row: Row, group: Sequence[Row], model: str) -> Row:
-    """Returns the row compared with a baseline's float32 export of the network `model`, otherwise with ours."""
+    """The row compared with a baseline's float32 export of the network `model`, otherwise with ours."""
     candidates = [other for other in group if other.model == model and other.recipe == "float32" and other.latencies]
     candidates.sort(key=lambda other: (not other.is_baseline, other.label != f"{TFLITE_CONVERTER} float32"))
     if not candidates or not row.latencies:

@@ -15,17 +15,17 @@ from pocketbert.recipes import RECIPES
 from pocketbert_bench.results import Weights
 
 LiteRT = Literal["litert", "litert-compiled"]
-# Recipe of a bundle that cannot be read.
+# Recipe for an unreadable bundle.
 _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a model.
+    """One call to a model.
 
     Attributes:
-      signature: name of the signature; empty if the format has none.
-      inputs: input name → ids of one text, padded to the signature's length.
+      signature: the signature's name; empty if the format has none.
+      inputs: input name → one text's ids, padded to the signature's length.
       expected: output name → expected values (any nesting), or None if unknown.
     """
 
@@ -40,20 +40,20 @@ class Configuration:
 
     Attributes:
       label: name in tables.
-      model: name of the network, shared by all its exports.
+      model: the network's name, shared by all its exports.
       recipe: number formats.
-      model_path: path of the file.
+      model_path: the file's path.
       length: tokens per call; None if the bundle could not be read.
       threads: number of runtime threads.
       calls: used in turn; valid token ids.
       is_baseline: whether this is a baseline.
       weights: `trained` or `random`; None if unknown.
-      runtime: name of the runtime.
-      head_path: path of the head on separate pairs; a call then runs the encoder on two texts, and the head. None for
-        other bundles.
+      runtime: the runtime's name.
+      head_path: the head on separate pairs; a call then runs the encoder on two texts, and the head. None for other
+        bundles.
       weight_cache: XNNPACK's weight cache to open; for `litert-compiled` only.
-      relative_tolerance: tolerance of the golden check, relative to the largest expected value; None uses the recipe's.
-      problem: sentence that explains why it cannot be measured; None if it can.
+      relative_tolerance: golden check tolerance, relative to the largest expected value; None uses the recipe's.
+      problem: sentence why it cannot be measured; None if it can.
     """
 
     label: str
@@ -91,7 +91,7 @@ def from_bundles(
 ) -> list[Configuration]:
     """Returns all requested configurations of several bundles; see `from_bundle`.
 
-    `models` and `labels` have names of the network and names in tables of some bundles.
+    `models` and `labels` name some bundles' networks and rows in tables.
 
     Raises:
       UserError: there is no such folder, or none of the bundles has one of the lengths.
@@ -123,14 +123,14 @@ def from_bundle(
 ) -> list[Configuration]:
     """Returns all requested configurations of a bundle.
 
-    A damaged bundle, or a length that it lacks, becomes a configuration with a `problem`; the others continue.
+    A damaged bundle, or a missing length, becomes a configuration with a `problem`; the others continue.
 
     Args:
       path: the bundle's folder.
       lengths: sequence lengths in tokens; None uses all in the bundle.
       threads: numbers of threads.
       weights: whether the weights are trained or random; bundles do not record it.
-      model: name of the network; None uses the folder's name.
+      model: the network's name; None uses the folder's name.
       label: name in tables; None uses the recipe.
     Raises:
       UserError: there is no such folder.
@@ -187,7 +187,7 @@ def from_bundle(
 
 
 def on_runtimes(configurations: Sequence[Configuration], runtimes: Sequence[LiteRT]) -> list[Configuration]:
-    """Every configuration on every runtime; with several runtimes, the labels of all but `litert` name theirs."""
+    """Returns every configuration on every runtime; with several runtimes, labels name all but `litert`."""
     return [
         dataclasses.replace(
             configuration,
@@ -202,7 +202,7 @@ def on_runtimes(configurations: Sequence[Configuration], runtimes: Sequence[Lite
 
 
 def pair_notes(configurations: Sequence[Configuration]) -> list[str]:
-    """A sentence for each bundle for separate pairs: what its latencies are for."""
+    """Returns a sentence for each bundle for separate pairs: the meaning of its latencies."""
     return [
         f"{label} is for separate pairs: latencies are for a pair, two texts in {model.name} and their vectors in "
         f"{head.name}; the size is for {model.name} alone."
@@ -236,7 +236,7 @@ def _check_goldens(bundle: Any) -> None:
 
 
 def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
-    """A bundle's golden examples at one length, padded to it; for outputs per token, only those of this length.
+    """Pads a bundle's golden examples to one length; for outputs per token, only those with this length.
 
     Args:
       bundle: a `pocketbert_export.bundles.bundle.Bundle`.

@@ -24,7 +24,7 @@ from pocketbert_bench.bundle_outcomes import outcomes_of
 from pocketbert_bench.phone_plan import Kept, PhonePlan
 from pocketbert_bench.results import ResultFile
 
-# A crash may be due to one configuration; this number of failures in sequence means that the phone has a problem.
+# A crash may be due to one configuration; so many failures in sequence mean that the phone has a problem.
 FAILURES_IN_A_ROW = 5
 # Distinguishes these results on the phone from those that a user made there.
 RUN_PREFIX = "adb-"
@@ -32,12 +32,12 @@ RUN_PREFIX = "adb-"
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOutcome:
-    """Result of one phone.
+    """Result from one phone.
 
     Attributes:
-      name: name of its files: model and a digest of the serial number, which no file contains.
-      problem: sentence that explains why it did not finish; None if it did.
-      result: all measurements, including those of earlier runs; None if there are none.
+      name: name of its files: model and a digest of the serial number; no file contains the number.
+      problem: sentence why it did not finish; None if it did.
+      result: all measurements, including earlier runs; None if there are none.
       path: path of the result file.
     """
 
@@ -53,7 +53,7 @@ class Subject:
 
     Attributes:
       phone: the connection.
-      identity: serial number of the phone, equal over cable and network; that of the connection if the phone has none.
+      identity: the phone's serial number, equal over cable and network; if it has none, the connection's.
       model: product name.
       system: Android's build fingerprint.
     """
@@ -73,9 +73,9 @@ class Subject:
 def bench_phones(
     serials: Sequence[str], plan: PhonePlan, output: Path, *, apk: Path | None = None, overwrite: bool = False
 ) -> list[DeviceOutcome]:
-    """Measures a plan on several phones at the same time.
+    """Measures a plan on several phones at the same time; returns one outcome per phone, in order.
 
-    Results of a phone are saved at once: repeat the call to measure what is missing.
+    A phone's results are saved at once: repeat the call to measure the rest.
 
     Args:
       serials: serial numbers as listed by `adb devices`.
@@ -83,8 +83,6 @@ def bench_phones(
       output: folder for one result file per phone.
       apk: the app, for phones without it or with another build; None if all phones have it.
       overwrite: discard the folder's content.
-    Returns:
-      One outcome per phone, in order.
     Raises:
       UserError: a phone cannot be used, the folder belongs to another plan, or there is nothing to measure.
     """
@@ -111,11 +109,7 @@ def bench_phones(
 
 
 def find_phones(tool: str, serials: Sequence[str]) -> list[Subject]:
-    """Finds the phones with these serial numbers.
-
-    Raises:
-      UserError: lists all phones that are missing or cannot run the app.
-    """
+    """Finds phones by serial number; raises a `UserError` with all that are missing or cannot run the app."""
     connected = adb.states(tool)
     problems = [problem for serial in serials if (problem := adb.problem(serial, connected))]
     raise_if_any(problems, "phones")
@@ -159,7 +153,7 @@ class _Session:
         self._path = output / f"{subject.name}.json"
 
     def run(self) -> DeviceOutcome:
-        """Measures what is missing; every failure becomes the outcome's sentence."""
+        """Measures the missing turns; every failure becomes the outcome's sentence."""
         problem = None
         try:
             if self._kept.work().pending:
@@ -225,7 +219,7 @@ class _Session:
                 self._phone.push({f"{there}/{name}": directory / name for name in bundle_files(directory)})
             yield folders
         finally:
-            # If the phone is gone, they stay; the next run finds and removes them.
+            # Without the phone, they stay; the next run removes them.
             with contextlib.suppress(PhoneError):
                 self._phone.shell("am", "force-stop", phone_app.APPLICATION)
                 for name in folders.values():
@@ -287,11 +281,7 @@ class _Session:
 
 
 def bundle_files(directory: Path) -> list[str]:
-    """Names of the files in a bundle: `bundle.json` and the files that it lists.
-
-    Raises:
-      UserError: `bundle.json` violates its schema, for example because a name leaves the folder.
-    """
+    """Lists a bundle's files: `bundle.json` and its entries; raises a `UserError` if it violates the schema."""
     # Imports TensorFlow, which takes seconds.
     from pocketbert_export.bundles.bundle import read_description
 
@@ -299,6 +289,6 @@ def bundle_files(directory: Path) -> list[str]:
 
 
 def folder_name(directory: Path) -> str:
-    """Name of a bundle's folder on a phone: valid in the app, and different for different content."""
+    """Names a bundle's folder on a phone: valid in the app, and different for different content."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", directory.resolve().name).lstrip("._-")[:48]
     return f"{name or 'bundle'}-{files.sha256(directory / 'bundle.json')[:8]}"

@@ -1,4 +1,4 @@
-"""Formats of numbers on pages and in tables."""
+"""Format numbers on pages and in tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def times(factor: float | None) -> str:
 
 
 def faster(ratio: float, digits: int) -> str:
-    """Says how a network's latency compares with another, `ratio` times as long: 2.5 times faster, 1.2 times slower."""
+    """Compares a network's latency with another, `ratio` times as long: 2.5 times faster, 1.2 times slower."""
     return f"{ratio:.{digits}f} times faster" if ratio >= 1 else f"{1 / ratio:.{digits}f} times slower"
 
 
@@ -40,7 +40,7 @@ def _delegated(measurement: Measurement) -> str:
 
 
 def _speeds(device: DeviceConditions) -> str:
-    """Current and maximum speed of the processors by kind: 4 at 1.79 of 1.79 GHz, 1 at 2.21 of 2.84 GHz."""
+    """The processors' current and maximum speed by kind: 4 at 1.79 of 1.79 GHz, 1 at 2.21 of 2.84 GHz."""
     kinds: dict[int, list[int]] = {}
     for name, highest in (device.processors_highest_khz or {}).items():
         if now := (device.processors_khz or {}).get(name):

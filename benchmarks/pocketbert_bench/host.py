@@ -43,15 +43,15 @@ MOST_RUNS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Duration of measurements.
+    """Measurement durations.
 
     Attributes:
       rounds: number of turns per configuration.
       runs: minimum number of recorded calls in all rounds together.
-      seconds: target duration of the recorded calls in all rounds together, if that is more calls than `runs`.
-      longest_seconds: limit of that duration, even if it allows fewer calls than `runs`.
+      seconds: target duration for the recorded calls in all rounds together, if that is more calls than `runs`.
+      longest_seconds: limit on this duration, even if it allows fewer calls than `runs`.
       warm_up_runs: minimum number of calls before the first round.
-      warm_up_seconds: minimum duration of the warm-up.
+      warm_up_seconds: minimum warm-up duration.
     """
 
     rounds: int
@@ -77,7 +77,7 @@ class Worker(WorkerProcess):
         super().__init__([sys.executable, "-m", "pocketbert_bench.worker"])
         job = {
             "runtime": configuration.runtime,
-            # The worker is a program of its own, which does not know who called.
+            # The worker is a separate program and does not know its caller.
             "other_runtime": argument("runtime", "litert"),
             "model_path": str(configuration.model_path),
             "head_path": configuration.head_path and str(configuration.head_path),
@@ -114,7 +114,7 @@ def bench_bundles(
 ) -> ResultFile:
     """Times bundles and baselines on this machine.
 
-    A bundle that is damaged or crashes gets `status` failed and a reason in the result; the others continue.
+    A damaged or crashing bundle gets `status` failed and a reason in the result; the others continue.
 
     Args:
       bundles: folders made by `pocketbert export`.
@@ -123,12 +123,12 @@ def bench_bundles(
       quick: shortened run; the result records this.
       baselines: baselines to time in the same rounds.
       weights: whether the weights are trained or random; None if unknown.
-      names: bundle → name of the network (default: the folder's name).
+      names: bundle → the network's name (default: the folder's name).
       labels: bundle → name in tables (default: the recipe).
       runtimes: `litert` (the interpreter), `litert-compiled` (CompiledModel) or both.
-      weight_cache: folder of XNNPACK's weight caches, for `litert-compiled`; None runs without.
-      title: title of the run.
-      seed: seed of the order.
+      weight_cache: folder for XNNPACK's weight caches, with `litert-compiled`; None runs without.
+      title: the run's title.
+      seed: seed for the order.
     Raises:
       UserError: a folder does not exist or cannot be written to, lengths or numbers of threads are invalid, or none of
         the bundles has one of the lengths.
@@ -155,14 +155,12 @@ def bench_bundles(
 
 
 def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: int = 0) -> list[Measurement]:
-    """Measures configurations in shuffled, interleaved rounds.
+    """Measures configurations in shuffled, interleaved rounds; returns one measurement for each, in the given order.
 
     Args:
-      configurations: each gets its own process; all stay open together.
+      configurations: each gets its own process; all stay open together. Failed ones have a sentence.
       schedule: duration.
-      seed: seed of the order.
-    Returns:
-      One measurement per configuration, in the given order; failed ones have a sentence.
+      seed: seed for the order.
     """
     generator = random.Random(seed)
     subjects = [_Subject(configuration) for configuration in configurations]
@@ -242,7 +240,7 @@ class _Subject:
         self._runs_in_a_round = self._warm_up(schedule)
 
     def take_turn(self) -> None:
-        """Runs the calls of one round."""
+        """Runs one round's calls."""
         meter = load.Meter()
         meter.start()
         latencies = self._run(CALLS_BEFORE_A_ROUND + self._runs_in_a_round)[CALLS_BEFORE_A_ROUND:]

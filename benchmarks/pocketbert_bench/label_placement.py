@@ -1,4 +1,4 @@
-"""Place the labels of points so that none covers another label or a point."""
+"""Place labels beside points so that none covers another label or a point."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 Box = tuple[float, float, float, float]
 # Steps to try inside the limits.
 _MOST_STEPS = 40
-# Directions from a point in the order of preference: above first.
+# Directions from a point, the preferred ones first: above.
 _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 
 
@@ -22,15 +22,15 @@ def place(
     obstacles: Sequence[Box] = (),
     within: Box | None = None,
 ) -> list[tuple[float, float]]:
-    """Computes the offset of each label's centre from its point.
+    """Computes the offset from each point to its label's centre.
 
-    Labels are placed in sequence, each at the nearest free place: next to its point, otherwise one step further out.
-    If `within` has no free place, the label stands outside.
+    Labels are placed in sequence, each at the nearest free place: next to its point, otherwise one step further out. If
+    `within` has no free place, the label stands outside.
 
     Args:
-      points: (x, y) of each point; all lengths share one unit, such as 1/72 inch.
-      sizes: (width, height) of each label.
-      radius: radius of a point's marker.
+      points: each point's (x, y); all lengths share one unit, such as 1/72 inch.
+      sizes: each label's (width, height).
+      radius: marker radius around a point.
       gap: distance between a label and its neighbours.
       obstacles: boxes to keep free, such as lines.
       within: box for the labels.
@@ -54,7 +54,7 @@ def overlap(first: Box, second: Box) -> bool:
 def _free(
     point: tuple[float, float], size: tuple[float, float], away: float, taken: Sequence[Box], within: Box | None
 ) -> Iterator[tuple[tuple[float, float], Box]]:
-    """Offsets and boxes of the free places, the nearest first."""
+    """Offsets and boxes for free places, the nearest first."""
     width, height = size
     for step in range(_MOST_STEPS) if within else itertools.count():
         for right, up in _DIRECTIONS:

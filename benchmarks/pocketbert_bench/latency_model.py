@@ -1,4 +1,4 @@
-"""Latency of searched networks: parts are measured on this machine, whole networks are predicted."""
+"""Latency for searched networks: parts are measured on this machine, whole networks are predicted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert.training.run_folder import read_record
 from pocketbert_bench.network_latency import Device, Host, RandomNetwork, Setting
 
-# Copies of an operation in one graph, so that it takes longer than the call itself.
+# One graph has so many copies of an operation, so that it takes longer than the call itself.
 _COPIES = 8
 _ROUNDS = 15
 # Whole networks that fit the two coefficients, and those that measure the error.
@@ -36,15 +36,15 @@ Graph = Callable[[Any, Any], Any]
 
 @dataclasses.dataclass(frozen=True)
 class LatencyModel:
-    """Predicts the latency of one text.
+    """Predicts the latency for one text.
 
-    latency = base + factor · sum of the parts of all feed-forward networks.
+    latency = base + factor · (sum over the parts of all feed-forward networks).
 
     Attributes:
       parts: name of a part → microseconds for one text.
-      base: microseconds of everything but the feed-forward networks.
-      factor: ratio of a whole network to the sum of its parts.
-      errors: relative errors of the prediction for networks that were not used to fit `base` and `factor`.
+      base: microseconds for everything but the feed-forward networks.
+      factor: ratio between a whole network and the sum over its parts.
+      errors: relative prediction errors for networks outside the fit.
       last_layer_share: see `parts_us`.
     """
 
@@ -55,17 +55,17 @@ class LatencyModel:
     last_layer_share: float
 
     def predict(self, config: EncoderConfig) -> float:
-        """Latency in milliseconds."""
+        """Predicts the latency in milliseconds."""
         return (self.base + self.factor * parts_us(self.parts, config, self.last_layer_share)) / 1e3
 
 
 def parts_us(parts: Mapping[str, float], config: EncoderConfig, last_layer_share: float) -> float:
-    """Sum of the parts of all feed-forward networks of an encoder, in microseconds.
+    """Sums the parts of an encoder's feed-forward networks, in microseconds.
 
     Args:
       parts: name of a part → microseconds for one text.
       config: the encoder.
-      last_layer_share: share of the tokens that the last layer computes: all for tasks that read every token, else only
+      last_layer_share: part of the tokens that the last layer computes: all for tasks that read every token, else only
         the first one, as in exported models.
     """
     assert config.feedforward is not None
@@ -80,7 +80,7 @@ def parts_us(parts: Mapping[str, float], config: EncoderConfig, last_layer_share
 
 
 def part_names(tree: Node, size: int, inner_size: int, mismatch: WidthMismatch) -> list[str]:
-    """Names of the parts of one feed-forward network; an operation on two widths computes the common features."""
+    """Names the parts in one feed-forward network; an operation on two widths computes the common features."""
     names = ["norm", f"linear {size} {inner_size}"]
     widths = iter((inner_size, size))
 
@@ -122,14 +122,13 @@ def check_recipe(name: str) -> None:
 
 @dataclasses.dataclass(kw_only=True)
 class LatencyConstraint:
-    """A largest latency on a device, with one thread.
+    """Limits the latency on a device, with one thread.
 
     Attributes:
       limit: milliseconds for one text.
-      setting: task, recipe and length of the exported network.
+      setting: the exported network's task, recipe and length.
       device: the device.
       model: the fitted model, made by `prepare`.
-
     Raises:
       UserError: files with the recipe need calibration.
     """
@@ -145,12 +144,12 @@ class LatencyConstraint:
         check_recipe(self.setting.recipe)
 
     def cost(self, config: EncoderConfig) -> float:
-        """Predicted milliseconds."""
+        """Predicts milliseconds for one text."""
         assert self.model is not None
         return self.model.predict(config)
 
     def describe(self, cost: float) -> str:
-        """The latency with its unit and the settings."""
+        """Describes the latency with its unit and the settings."""
         return f"{cost:.6g} ms {self._where}"
 
     @property
@@ -159,10 +158,10 @@ class LatencyConstraint:
         return f"with {self.setting.recipe} at {self.setting.length} tokens{where}"
 
     def prepare(self, folder: Path, space: SearchSpace) -> None:
-        """Measures parts and whole networks, or reads the measurements of an earlier attempt.
+        """Measures parts and whole networks, or reads an earlier attempt's measurements.
 
         Args:
-          folder: folder of the search; receives `latency.json`, and `latency/` until the measurements are complete.
+          folder: the search's folder; receives `latency.json`, and `latency/` until the measurements are complete.
           space: the first stage's space.
         """
         path = folder / LATENCY_FILE
@@ -181,14 +180,14 @@ class LatencyConstraint:
 
 
 def fit(space: SearchSpace, setting: Setting, device: Device, folder: Path, seed: int = 0) -> LatencyModel:
-    """Measures the parts of a search space on this machine, and fits whole networks on a device to them.
+    """Measures a search space's parts on this machine, and fits whole networks on a device to them.
 
     Args:
       space: the space; its constraints are not used.
-      setting: task, recipe and length of the networks.
-      device: where the whole networks run.
-      folder: keeps what an interrupted call has measured on the device.
-      seed: seed of the random networks.
+      setting: the networks' task, recipe and length.
+      device: runs the whole networks.
+      folder: keeps an interrupted call's measurements on the device.
+      seed: seed for the random networks.
     """
     free = dataclasses.replace(space, stage=1, winner=(), constraints=())
     random = np.random.default_rng(seed)
@@ -210,7 +209,7 @@ def fit(space: SearchSpace, setting: Setting, device: Device, folder: Path, seed
 
 
 def _measure_parts(folder: Path, encoder: EncoderConfig, recipe: str, length: int) -> dict[str, float]:
-    """Microseconds of every part of a search space's feed-forward networks."""
+    """Microseconds for every part of a search space's feed-forward networks."""
     from pocketbert_bench.configurations import Call, Configuration
     from pocketbert_bench.host import Worker
 
@@ -311,7 +310,7 @@ class _Parts:
 
 
 def _part(table: Any, graph: Graph) -> Callable[[Any], dict[str, Any]]:
-    """The graph of one part, for ids [1, length]."""
+    """One part's graph, for ids [1, length]."""
     import tensorflow as tf
 
     def compute(ids: Any) -> dict[str, Any]:
@@ -324,7 +323,7 @@ def _part(table: Any, graph: Graph) -> Callable[[Any], dict[str, Any]]:
 
 
 def _after_addition(operation: Callable[[Any], Any]) -> Graph:
-    """With an addition between them, the converter cannot merge equal operations."""
+    """Puts an addition between equal operations, so that the converter cannot merge them."""
     return lambda x, y: operation(x + y)
 
 

@@ -1,7 +1,7 @@
-"""Load of the machine while a configuration was timed.
+"""The machine's load while a configuration was timed.
 
-Load averages do not cover the seconds of a measurement, and in a virtual machine they do not show the neighbours. So
-each turn records four values: processor time of other processes, time taken by the virtual machine's host (steal), the
+Load averages do not cover a measurement's seconds, and in a virtual machine they do not show the neighbours. So each
+turn records four values: other processes' processor time, time taken by the virtual machine's host (steal), the
 measured process's waiting time for a processor, and the duration of a fixed calculation.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from pocketbert_bench import statistics
 from pocketbert_bench.schema import note
 
-# Field, value from which the machine counts as busy, digits to show, sentence.
+# Field, lowest value on a busy machine, digits to show, sentence.
 _SIGNS = (
     ("others_cpu_percent", 10, 0, "other processes used {} % of the CPU"),
     ("steal_percent", 5, 0, "the virtual machine's host kept {} % of the CPU"),
@@ -62,13 +62,13 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Processors:
-    """Time of all processors since the machine started, in seconds.
+    """All processors' time since the machine started, in seconds.
 
     Attributes:
       total: all time, including idle time.
       busy: time running anything, including interrupts.
       steal: time taken by the virtual machine's host; 0 without one.
-      own: the benchmark's share of `busy`, without the measured process.
+      own: the benchmark's part of `busy`, without the measured process.
     """
 
     total: float
@@ -79,13 +79,13 @@ class Processors:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One turn of a configuration.
+    """One turn for a configuration.
 
     Attributes:
       wall_seconds: duration.
-      processors: change of the processors' counters, or None if the system does not provide them.
-      process_seconds: processor time of the measured process.
-      waiting_seconds: time that its threads waited for a processor; None if unknown.
+      processors: change in the processors' counters, or None if the system does not provide them.
+      process_seconds: the measured process's processor time.
+      waiting_seconds: its threads' waiting time for a processor; None if unknown.
       calibration_us: duration of the fixed calculation before and after.
     """
 
@@ -108,8 +108,8 @@ class Meter:
         """Takes the readings after the turn.
 
         Args:
-          process_seconds: processor time of the measured process in the turn.
-          waiting_seconds: waiting time of its threads; None if unknown.
+          process_seconds: the measured process's processor time in the turn.
+          waiting_seconds: its threads' waiting time; None if unknown.
         """
         after, wall_seconds = processors(), time.monotonic() - self._began
         passed = None
@@ -126,7 +126,7 @@ class Meter:
 
 
 def processors() -> Processors | None:
-    """The machine's current counters; None if the system provides none."""
+    """Reads the machine's current counters; None if the system provides none."""
     import psutil
 
     try:
@@ -146,7 +146,7 @@ def counters(times: dict[str, float], own: float) -> Processors | None:
 
 
 def calibration_us() -> float:
-    """Duration of a fixed calculation in microseconds: median of a few repeats of about a millisecond."""
+    """Times a fixed calculation in microseconds: the median over a few repeats, each about a millisecond."""
     durations = []
     for _ in range(_CALIBRATION_REPEATS):
         began = time.perf_counter_ns()
@@ -163,8 +163,8 @@ def summarize(
     """Computes a configuration's `Load`; None without turns.
 
     Args:
-      turns: turns of the configuration.
-      fastest_calibration_us: minimum duration of the fixed calculation in the whole run.
+      turns: the configuration's turns.
+      fastest_calibration_us: the fixed calculation's minimum duration in the whole run.
       latency_us: all calls.
       round_sizes: number of calls in each round.
     """
@@ -186,7 +186,7 @@ def summarize(
 
 
 def warning(loads: Sequence[Load]) -> str | None:
-    """Warning about a run on a busy machine, with ranges; None if it was quiet."""
+    """Returns a warning about a run on a busy machine, with ranges; None if it was quiet."""
     busy = sum(bool(load.busy_because) for load in loads)
     if not busy:
         return None
@@ -197,7 +197,7 @@ def warning(loads: Sequence[Load]) -> str | None:
 
 
 def busy_signs(loads: Sequence[Load]) -> str:
-    """Signs that the machine was busy, each with its range over the measurements that show it; empty if none does."""
+    """Lists signs of a busy machine, each with its range over the measurements that show it; empty if none does."""
     signs = []
     for name, limit, digits, sentence in _SIGNS:
         values = [value for load in loads if (value := getattr(load, name)) is not None and value >= limit]

@@ -1,4 +1,4 @@
-"""Description of the machine: processor, memory, system, versions, load and temperature."""
+"""Describe the machine: processor, memory, system, versions, load and temperature."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def machine() -> Machine:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the installed packages in `PACKAGES`."""
+    """Returns the installed packages' versions, for `PACKAGES`."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -86,14 +86,14 @@ def package_versions() -> dict[str, str]:
 
 
 def thermal() -> Thermal:
-    """Temperature of the hottest thermal zone; `status` is `unknown` if the system shows none."""
+    """Reads the hottest thermal zone's temperature; `status` is `unknown` if the system shows none."""
     readings = [_read(path / "temp") for path in sorted(_THERMAL_ZONES.glob("thermal_zone*"))]
     degrees = [int(reading) / 1000 for reading in readings if reading and reading.lstrip("-").isdigit()]
     return Thermal(status="read" if degrees else "unknown", celsius=max(degrees, default=None))
 
 
 def commit() -> str | None:
-    """The checkout's commit, with `-dirty` if tracked files differ from it; None outside a checkout."""
+    """Returns the checkout's commit, with `-dirty` if tracked files differ from it; None outside a checkout."""
     folder = Path(__file__).parent
     try:
         name = subprocess.run(
@@ -109,7 +109,7 @@ def commit() -> str | None:
 
 
 def cpu_features() -> list[str]:
-    """The first processor's model and instruction sets, as Linux lists them; empty on other systems."""
+    """Returns the first processor's model and instruction sets, as Linux lists them; empty on other systems."""
     first = (_read(Path("/proc/cpuinfo")) or "").split("\n\n")[0].splitlines()
     pairs = [[part.strip() for part in line.split(":", 1)] for line in first if ":" in line]
     names = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU implementer", "CPU part")
@@ -117,7 +117,7 @@ def cpu_features() -> list[str]:
 
 
 def _instruction_sets() -> tuple[str, ...]:
-    # The ones that determine the matrix kernels.
+    # These determine the matrix kernels.
     shown = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve")
     for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
         if line.startswith(("flags", "Features")):

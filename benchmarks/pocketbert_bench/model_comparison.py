@@ -1,4 +1,4 @@
-"""Compare two networks on the same labelled examples: the paired difference, by class and slice, and what changes."""
+"""Compare two networks on the same labelled examples: paired difference, by class and slice, and changed answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
 
-# Texts of each list of changed answers.
+# Most texts in each list of changed answers.
 MOST_CHANGED = 20
 
 
@@ -45,18 +45,18 @@ class ModelComparison:
     Attributes:
       metric: the compared metric.
       examples: number of examples.
-      scores: the metric of both.
-      points_lost: points that the second network loses.
+      scores: both networks' metric.
+      points_lost: the second network's loss in points.
       interval: its paired 95 % interval.
-      newly_wrong: number of answers that only the first network has right; None for scores and embeddings.
-      newly_right: number of answers that only the second network has right.
-      wrong_texts: at most 20 of the former, the most certain first, with the answers of the second network.
-      right_texts: at most 20 of the latter, with the answers of the first network.
+      newly_wrong: number of answers only the first network has right; None for scores and embeddings.
+      newly_right: number of answers only the second network has right.
+      wrong_texts: at most 20 newly wrong ones, the most certain first, with the second network's answers.
+      right_texts: at most 20 newly right ones, with the first network's answers.
       parts: classes and slices with at least 30 examples, the largest loss first.
       small_parts: number of classes and slices with fewer examples.
-      size_mb: size of both files of weights, in MB of 10⁶ bytes.
-      latency_ms: latency of both, by the ratio of their rounds; None unless both are bundles with a common length.
-      length: tokens of the latency.
+      size_mb: both weight files' sizes, in MB of 10⁶ bytes.
+      latency_ms: both latencies, by the ratio between their rounds; None unless both are bundles with a common length.
+      length: tokens per text in the latency measurement.
     """
 
     metric: str
@@ -106,7 +106,7 @@ def compare(
     latency: bool = True,
     **windows: int | None,
 ) -> ModelComparison:
-    """Compares two models or bundles of the same task on labelled examples.
+    """Compares two models or bundles with the same task on labelled examples.
 
     Example:
       ```python
@@ -114,15 +114,14 @@ def compare(
       ```
 
     Args:
-      first: a model, a bundle, or the folder of one.
-      second: the one that may lose.
-      data: labelled examples, in the order of the first network's labels, or a run's data, whose dev split is compared.
-      metric: the compared metric; None for that of `data` or of the task.
+      first: a model, a bundle, or its folder.
+      second: the network to compare with it.
+      data: labelled examples, in the order of the first network's labels, or a run's data, for its dev split.
+      metric: the compared metric; None for the metric from `data` or the task.
       labels: names for placeholder labels LABEL_0, LABEL_1, …, in the order of the logits.
-      slices: name → value of each example. Each value with at least 30 examples has a row.
+      slices: name → each example's value. Each value with at least 30 examples has a row.
       latency: whether to measure two bundles, in turns with one thread.
-      **windows: `max_length`, and options of windows for long paragraphs.
-
+      **windows: `max_length`, and window options for long paragraphs.
     Raises:
       UserError: the networks have different tasks or labels, or the examples have no labels.
     """
@@ -168,7 +167,7 @@ def compare(
 
 
 def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] | None) -> tuple[Predictor, Predictor]:
-    """Both networks, with the first one's order and names of labels."""
+    """Both networks, with the first one's label names and order."""
     configs = [with_label_names(network.task.config, labels) for network in (first, second)]
     if configs[0].kind != configs[1].kind:
         raise UserError(f"both networks must have the same task; received {configs[0].kind} and {configs[1].kind}")
@@ -205,7 +204,7 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
 def _checked_examples(
     task: SupervisedTask, data: LabelledData | TaskData, metric: str | None, slices: Mapping[str, Sequence[str]]
 ) -> LabelledData:
-    """The examples with labels in the order of the networks."""
+    """The examples with labels in the networks' order."""
     examples = examples_for(task.config, data)
     assert examples is not None
     task.check_data(examples)
@@ -236,21 +235,21 @@ def _predictor(network: Model | Bundle, windows: Mapping[str, int | None]) -> Pr
 
 
 def _limit_remedy(network: Model | Bundle, windows: Mapping[str, int | None]) -> str:
-    """What to do about texts that are longer than a network's limit, or the given one."""
+    """The remedy for texts longer than a network's limit, or the given one."""
     if windows.get("max_length"):
         return ""
     return limit_remedy(network.directory) if isinstance(network, Bundle) else NO_MORE_POSITIONS
 
 
 def _size_mb(network: Model | Bundle) -> float:
-    """Size of a bundle's file, and of a model's float32 weights."""
+    """Size in MB: a bundle's file, or a model's float32 weights."""
     if isinstance(network, Bundle):
         return network.model_path.stat().st_size / 1e6
     return float(4 * sum(np.prod(weight.shape) for weight in network.weights) / 1e6)
 
 
 def _latencies(first: Model | Bundle, second: Model | Bundle) -> tuple[int | None, tuple[float, float] | None]:
-    """The longest common length of two bundles, and their median latencies in turns; None for others."""
+    """The longest common length between two bundles, and their median latencies in turns; None for others."""
     if not isinstance(first, Bundle) or not isinstance(second, Bundle) or first.directory == second.directory:
         return None, None
     common = {*first.lengths} & {*second.lengths}

@@ -1,4 +1,4 @@
-"""Latency of networks with random weights, on this machine or on a phone."""
+"""Latency for networks with random weights, on this machine or on a phone."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Setting:
     """How networks are exported and called.
 
     Attributes:
-      task: task of the networks, unless they have others.
-      recipe: recipe of the exported files.
+      task: the networks' task, unless they have others.
+      recipe: the exported files' recipe.
       lengths: tokens per text, ascending; each is measured.
-      threads: threads of a call.
+      threads: threads per call.
     """
 
     task: TaskConfig
@@ -51,20 +51,20 @@ class Setting:
 
 
 class RandomNetwork(NamedTuple):
-    """A network with random weights: its architecture, and the task of its head."""
+    """A network with random weights: its architecture, and its head's task."""
 
     config: EncoderConfig
     task: TaskConfig
 
 
 class NetworkCost(NamedTuple):
-    """What a network costs.
+    """A network's costs.
 
     Attributes:
       latency_us: median latency at each length, in microseconds.
-      file_bytes: size of the file.
-      memory_bytes: peak of resident memory of its processes; 0 where the system does not tell.
-      others_cpu_percent: processor time of other programs meanwhile; 0 where the system does not tell.
+      file_bytes: file size.
+      memory_bytes: its processes' peak resident memory; 0 where the system does not tell.
+      others_cpu_percent: other programs' processor time meanwhile; 0 where the system does not tell.
     """
 
     latency_us: tuple[float, ...]
@@ -74,7 +74,7 @@ class NetworkCost(NamedTuple):
 
 
 class Device(Protocol):
-    """A machine that networks run on.
+    """A machine to run networks on.
 
     Attributes:
       name: name in messages and records; empty for this machine.
@@ -93,8 +93,7 @@ class Device(Protocol):
         Args:
           networks: the networks.
           setting: how they are exported and called.
-          folder: keeps what an interrupted call has measured; not used by this machine.
-
+          folder: keeps an interrupted call's measurements; not used by this machine.
         Raises:
           UserError: a network does not run.
         """
@@ -107,9 +106,8 @@ class Device(Protocol):
         Args:
           bundles: folder → name in the measurements.
           lengths: tokens per text.
-          threads: threads of a call.
+          threads: threads per call.
           folder: see `measure`.
-
         Raises:
           UserError: the device does not finish; the same call resumes.
         """
@@ -119,7 +117,7 @@ class Host:
     """This machine.
 
     Args:
-      schedule: duration of the measurements at one length; None for a quick one.
+      schedule: duration at one length; None for a quick one.
     """
 
     name = ""
@@ -165,9 +163,9 @@ class Host:
 
 
 def _write_network(network: RandomNetwork, setting: Setting, path: Path) -> None:
-    """Converts a network with random weights, on which neither latency nor size depends.
+    """Converts a network with random weights; neither latency nor size depends on them.
 
-    For separate pairs, the file of the head stands beside it.
+    For separate pairs, the head's file stands beside it.
     """
     from pocketbert import from_preset
     from pocketbert_export.bundles.pair_head import head_content, is_separate, text_encoder
@@ -214,7 +212,7 @@ class PhoneDevice:
 
     Attributes:
       serial: serial number as listed by `adb devices`.
-      vocabulary: model directory with the vocabulary for the bundles.
+      vocabulary: model directory with the bundles' vocabulary.
       apk: the app, for a phone without it; None if it has it.
     """
 
@@ -234,11 +232,7 @@ class PhoneDevice:
         device.find_phones(adb.find(), [self.serial])
 
     def measure(self, networks: Sequence[RandomNetwork], setting: Setting, folder: Path) -> list[NetworkCost]:
-        """See `Device`.
-
-        Raises:
-          UserError: the phone does not finish; the same call resumes.
-        """
+        """See `Device`; if the phone does not finish, the same call resumes."""
         bundles = [folder / "networks" / f"network-{number}" for number in range(len(networks))]
         work = WorkList(zip(bundles, networks, strict=True), lambda network: network[0].exists())
         with bar(len(networks), "exporting networks", "network", initial=len(work.finished)) as progress:
@@ -302,10 +296,10 @@ class PhoneDevice:
 
 
 def open_device(name: str, apk: str | None, vocabulary: Path, schedule: host.Schedule | None = None) -> Device:
-    """This machine, or a phone.
+    """Opens this machine, or a phone.
 
     Args:
-      name: `adb.HOST`, or the serial number of a phone.
+      name: `adb.HOST`, or a phone's serial number.
       apk: see `PhoneDevice`.
       vocabulary: see `PhoneDevice`.
       schedule: see `Host`.
@@ -316,7 +310,7 @@ def open_device(name: str, apk: str | None, vocabulary: Path, schedule: host.Sch
 
 
 def _costs(networks: Iterable[tuple[Measurement, ...]]) -> list[NetworkCost]:
-    """The costs of networks, from the measurements of each at all lengths."""
+    """The networks' costs, from each one's measurements at all lengths."""
     measured = list(networks)
     if problems := [one.error for at_lengths in measured for one in at_lengths if one.error]:
         raise UserError(f"networks must run to be measured; received: {problems[0]}")
@@ -334,9 +328,9 @@ def _costs(networks: Iterable[tuple[Measurement, ...]]) -> list[NetworkCost]:
 
 
 def _latencies(measurements: Sequence[Measurement]) -> list[float]:
-    """Median latency of each network, as if the machine had been equally fast in all rounds.
+    """Each network's median latency, as if the machine had been equally fast in all rounds.
 
-    How slow it was in a round is the median over the networks, each against its median over the rounds.
+    A round's slowness is the median over the networks, each against its median over the rounds.
     """
     rounds = [round_medians(one.latency_us, one.round_sizes) for one in measurements]
     logarithms = np.log(np.stack(rounds))

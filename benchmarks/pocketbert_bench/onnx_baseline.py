@@ -16,7 +16,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert_bench import baseline_calls
 from pocketbert_bench.configurations import Configuration
 
-# From this opset on, Gelu is an operator, which ONNX Runtime runs as one kernel.
+# From this opset on, Gelu is an operator, and ONNX Runtime runs it as one kernel.
 _OPSET = 20
 _MASKED = -1e4
 _HEADS = ("classification", "regression")
@@ -112,7 +112,7 @@ def _problem(config: EncoderConfig, head: str) -> str | None:
 
 
 class _Graph:
-    """Collects nodes and weights; every method returns the name of a value."""
+    """Collects nodes and weights; every method returns a value's name."""
 
     def __init__(self, tensors: Mapping[str, np.ndarray]) -> None:
         self.tensors = tensors
@@ -159,7 +159,7 @@ class _Graph:
         return self.op("LayerNormalization", x, *weights, axis=-1, epsilon=epsilon)
 
     def activation(self, x: str, name: str) -> str:
-        """Adds the activation of the feed-forward network."""
+        """Adds the feed-forward network's activation."""
         if name == "relu":
             return self.op("Relu", x)
         return self.op("Gelu", x, approximate="tanh" if name == "gelu_tanh" else "none")

@@ -1,4 +1,4 @@
-"""Scores of two networks on the same examples, and on each class and slice of them."""
+"""Score two networks on the same examples, and on each class and slice among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.quantization.scored_texts import Loss
 
-# Examples of a class or a slice that has a row.
+# A class or slice with so many examples has a row.
 LEAST_EXAMPLES = 30
 CLASS_COLUMN = "label"
 _CONFIDENCE, _RESAMPLES = 0.95, 400
@@ -23,14 +23,14 @@ _CONFIDENCE, _RESAMPLES = 0.95, 400
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartLoss:
-    """Points that the second network loses on a part of the examples.
+    """The second network's loss on a part of the examples.
 
     Attributes:
-      column: `label`, or the column of the slice.
+      column: `label`, or the slice's column.
       value: the class, or the value in the column.
       examples: number of examples.
-      points: points lost: of the share of right answers for a class, of the metric for a slice.
-      interval: its interval; all intervals of a comparison hold together in 95 % of cases (Bonferroni).
+      points: points lost: in right answers for a class, in the metric for a slice.
+      interval: its interval; all intervals in a comparison hold together in 95 % of cases (Bonferroni).
     """
 
     column: str
@@ -44,13 +44,12 @@ class PartLoss:
 
 
 class PairedScores:
-    """Answers of two networks to the same examples.
+    """Two networks' answers to the same examples.
 
     Args:
-      networks: the network to compare with, and the one that may lose.
+      networks: the reference, and the network to compare with it.
       data: the examples, with labels in the order of their logits.
       metric: the compared metric.
-
     Attributes:
       right: for each network float64 `[N]`, how right each answer is; None if answers are not right or wrong.
     """
@@ -59,7 +58,7 @@ class PairedScores:
         self._labels, self._classes = networks[0].task.config.labels, data.classes
         self.right: list[np.ndarray | None] = []
         self._metrics, self._is_mean = [], True
-        # Each network has a tokenizer of its own: a trimmed vocabulary has other ids.
+        # Each network has its own tokenizer: a trimmed vocabulary has other ids.
         for network in networks:
             rows = network.task.rows(data, network.tokenizer, network.max_length, **network.windows)
             outputs = network.forward(rows.encoded)
@@ -70,14 +69,14 @@ class PairedScores:
         self._count = len(data)
 
     def loss(self) -> Loss:
-        """Points that the second network loses, with the paired 95 % interval."""
+        """Returns the second network's loss in points, with the paired 95 % interval."""
         return self._loss(np.arange(self._count), _CONFIDENCE, of_right=self._is_mean)
 
     def parts(self, slices: Mapping[str, Sequence[str]] = {}) -> tuple[list[PartLoss], int]:
-        """Classes and slices with at least 30 examples, the largest loss first; and the number of smaller ones.
+        """Returns classes and slices with at least 30 examples, the largest loss first; and the number of smaller ones.
 
         Args:
-          slices: column → value of each example.
+          slices: column → each example's value.
         """
         parts = self._places(slices)
         large = {name: places for name, places in parts.items() if len(places) >= LEAST_EXAMPLES}
@@ -92,7 +91,7 @@ class PairedScores:
         return sorted(losses, key=lambda part: -part.points), len(parts) - len(large)
 
     def _places(self, slices: Mapping[str, Sequence[str]]) -> dict[tuple[str, str, bool], np.ndarray]:
-        """Column, value, and whether it is a class → indices of its examples; a class that is a slice, too, once."""
+        """Column, value, and whether it is a class → its examples' indices; a class that is a slice, too, once."""
         parts: dict[tuple[str, str, bool], np.ndarray] = {}
         if self._classes is not None and self.right[0] is not None:
             parts = {
@@ -110,7 +109,7 @@ class PairedScores:
         return {name: places for name, places in parts.items() if len(places)}
 
     def _loss(self, places: np.ndarray, level: float, *, of_right: bool) -> Loss:
-        """Points lost on some examples, with the paired interval at a level; of the metric, or of right answers."""
+        """Points lost on some examples, in the metric or in right answers, with the paired interval at a level."""
         first, second = self.right
         if of_right and first is not None and second is not None:
             return mean_loss(100 * (first[places] - second[places]), level)
@@ -123,7 +122,7 @@ class PairedScores:
 
 
 def check_classes(data: LabelledData) -> None:
-    """Raises a `UserError` if examples have no single class, or no class has enough of them for a limit of its loss."""
+    """Raises a `UserError` if examples have no single class, or no class is large enough to limit its loss."""
     if data.classes is None:
         raise UserError(
             f"{argument('max_class_points_lost')} is for {data.unit} with one class each; received {data.source}; "
@@ -138,19 +137,18 @@ def check_classes(data: LabelledData) -> None:
 
 
 def small_classes(data: LabelledData, labels: Sequence[str]) -> list[str]:
-    """The classes with fewer examples than a limit of their loss needs; see `check_classes`."""
+    """Lists the classes with too few examples to limit their loss; see `check_classes`."""
     assert data.classes is not None
     counts = np.bincount(data.classes, minlength=len(labels))
     return [label for label, count in zip(labels, counts, strict=True) if count < LEAST_EXAMPLES]
 
 
 def slice_values(slices: Mapping[str, Mapping[str, str]], data: LabelledData) -> dict[str, list[str]]:
-    """The value of each example in the columns of slices.
+    """Looks up each example's value in the slice columns.
 
     Args:
-      slices: column → id of an example, its line or row number as a text → value.
+      slices: column → example id, its line or row number as a text → value.
       data: the examples.
-
     Raises:
       UserError: the examples are no table, or one has no value.
     """
@@ -168,15 +166,15 @@ def slice_values(slices: Mapping[str, Mapping[str, str]], data: LabelledData) ->
 
 
 def paired_loss(first: Predictor, second: Predictor, data: LabelledData, metric: str) -> Loss:
-    """Points of a metric that the second network loses on the same examples; see `PairedScores`."""
+    """Returns the second network's loss in metric points on the same examples; see `PairedScores`."""
     return PairedScores((first, second), data, metric).loss()
 
 
 def mean_loss(points: np.ndarray, level: float) -> Loss:
-    """Mean of the points that each example loses, with its interval.
+    """Averages the points that each example loses, with an interval.
 
-    As if one more example lost and one more gained 100 points, with half the weight each: otherwise the interval is too
-    short where few answers differ (Agresti and Min 2005, "Simple improved confidence intervals for comparing matched
+    As if one more example lost and one more gained 100 points, each at half weight: otherwise the interval is too short
+    where few answers differ (Agresti and Min 2005, "Simple improved confidence intervals for comparing matched
     proportions").
     """
     count, total = len(points) + 2, points.sum()
@@ -186,7 +184,7 @@ def mean_loss(points: np.ndarray, level: float) -> Loss:
 
 
 def resampled_loss(points: Callable[[np.ndarray], float], places: np.ndarray, level: float) -> Loss:
-    """Points lost on the examples at some places, with an interval from the bootstrap's standard error (Efron 1979)."""
+    """Returns points lost on the examples at `places`; the interval has the bootstrap's standard error (Efron 1979)."""
     random = np.random.default_rng(0)
     lost = points(places)
     half = _normal(level) * np.std([points(random.choice(places, len(places))) for _ in range(_RESAMPLES)])
@@ -194,7 +192,7 @@ def resampled_loss(points: Callable[[np.ndarray], float], places: np.ndarray, le
 
 
 def in_words(points_lost: float, interval: tuple[float, float]) -> str:
-    """A loss or a gain in words."""
+    """Describes a loss or a gain in words."""
     low, high = interval
     if points_lost < 0:
         return f"gains {-points_lost:.1f} points ({-high:.1f} to {-low:.1f})"
@@ -202,7 +200,7 @@ def in_words(points_lost: float, interval: tuple[float, float]) -> str:
 
 
 def remembering(predictor: Predictor) -> Predictor:
-    """A predictor that computes rows only once if it gets the same ones again."""
+    """Wraps a predictor so that it computes repeated rows only once."""
     known: list[tuple[EncodedExamples, Outputs]] = []
 
     def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:

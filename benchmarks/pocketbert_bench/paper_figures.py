@@ -16,7 +16,7 @@ class Figure:
 
     Attributes:
       network: name in the paper.
-      milliseconds: per call, float32, TensorFlow Lite of 2020.
+      milliseconds: per call, float32, TensorFlow Lite in 2020.
     """
 
     network: str

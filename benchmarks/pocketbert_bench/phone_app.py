@@ -1,4 +1,4 @@
-"""Names, arguments and messages of the phone app: the counterpart of `android_app`'s BenchmarkActivity."""
+"""The phone app's names, arguments and messages: the counterpart to `android_app`'s BenchmarkActivity."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class AppError(PhoneError):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """A line of the app in the log.
+    """A line from the app in the log.
 
     Attributes:
-      state: state of the run.
+      state: the run's state.
       done: progress, in the state's own unit.
       of: end of the progress.
       reason: a sentence, in states that need one.
-      result: name of the result file, if one was written.
+      result: the result file's name, if one was written.
     """
 
     state: State
@@ -62,11 +62,7 @@ class Progress:
 
 
 def parse(line: str, run: str) -> Progress | None:
-    """Parses the app's line about `run`; None for any other line.
-
-    Raises:
-      AppError: the line is about `run` but malformed.
-    """
+    """Parses the app's line about `run`; None for any other line; raises an `AppError` if the line is malformed."""
     try:
         content = parse_json(line, "the app's log")
     except UserError:
@@ -88,11 +84,11 @@ def parse(line: str, run: str) -> Progress | None:
 
 
 def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> list[str]:
-    """The command on the phone that starts a run.
+    """Returns the command on the phone to start a run.
 
     Args:
-      run: name of the run, also used for its result file.
-      bundle: name of the folder.
+      run: the run's name, also used for its result file.
+      bundle: the folder's name.
       options: `length`, `threads`, `delegate`, `affinity`, `weight_cache` and `repeat`.
     """
     words = ["am", "start", "-W", "-n", BENCHMARK, "--es", "run", run, "--es", "bundle", bundle]
@@ -102,11 +98,7 @@ def start_command(run: str, bundle: str, options: Mapping[str, str | int]) -> li
 
 
 def start(phone: Phone, component: str, command: list[str] | None = None) -> None:
-    """Starts an activity with a command that may carry extras.
-
-    Raises:
-      AppError: Android did not start it.
-    """
+    """Starts an activity with a command that may carry extras; raises an `AppError` if Android does not start it."""
     answer = phone.shell(*(command or ["am", "start", "-W", "-n", component]))
     # `am` exits with 0 even after errors.
     if problem := re.search(r"^(?:Error:|Exception|java\.|Security exception).*", answer, re.MULTILINE):
@@ -114,10 +106,8 @@ def start(phone: Phone, component: str, command: list[str] | None = None) -> Non
 
 
 def follow(phone: Phone, run: str, tell: Callable[[Progress], Any]) -> Progress:
-    """Waits for the end of a run.
+    """Waits until a run ends; returns the last line.
 
-    Returns:
-      The last line.
     Raises:
       AppError: the app crashed, or logged nothing for too long.
       Disconnected: the phone is gone.
@@ -154,7 +144,7 @@ def _check_time(heard: float, end: float) -> None:
 
 
 def _last_words(phone: Phone, run: str) -> Progress:
-    """Reads the last output of an ended process, which may still arrive."""
+    """Reads an ended process's last output, which may still arrive."""
     lines = phone.shell(*LOG, "-d").splitlines()
     for progress in (parse(line, run) for line in reversed(lines)):
         if progress and progress.state in _FINAL:

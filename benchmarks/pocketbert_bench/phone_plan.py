@@ -1,7 +1,7 @@
-"""The plan of a run on phones and its progress: one small file per repeat, joined at the end.
+"""The plan for a run on phones and its progress: one small file per repeat, joined at the end.
 
 A plan's folder has `plan.json` and a folder per phone with a result file for each finished repeat, next to the joined
-result file for `pocketbert report`. Rerun the same command to measure what is missing.
+result file for `pocketbert report`. Rerun the same command to measure the rest.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
 from pocketbert_export.bundles.bundle import read_description
 
 PLAN_FILE = "plan.json"
-# Kind of the folder, for its marker.
+# The folder's kind, for its marker.
 KIND = "phone run"
 PHONE_FILE = "phone.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhonePlan:
-    """Plan of measurements, equal for every phone.
+    """Measurement plan, equal for every phone.
 
     Attributes:
       configurations: those with a `problem` are reported instead of measured.
@@ -42,7 +42,7 @@ class PhonePlan:
       affinity: `any`, `big` or `little` cores.
       weight_cache: whether the phone keeps packed weights in a file.
       repeats: number of processes per configuration.
-      seed: seed of the order.
+      seed: seed for the order.
     """
 
     configurations: tuple[Configuration, ...]
@@ -53,7 +53,7 @@ class PhonePlan:
     seed: int = 0
 
     def turns(self) -> list[tuple[int, int]]:
-        """(configuration, repeat from 1) in measuring order: every repeat is a shuffled round of all configurations."""
+        """Returns (configuration, repeat from 1) in measuring order: every repeat is a shuffled round over all."""
         usable = [index for index, configuration in enumerate(self.configurations) if not configuration.problem]
         generator = random.Random(self.seed)
         return [
@@ -74,7 +74,7 @@ class PhonePlan:
 
 
 def check_delegate(plan: PhonePlan) -> None:
-    """Raises `UserError` if the plan is for a GPU and has what the app rejects: several lengths, a weight cache."""
+    """Raises `UserError` if a plan for a GPU has several lengths or a weight cache, which the app rejects."""
     if plan.delegate != "gpu":
         return
     if plan.weight_cache:
@@ -100,7 +100,7 @@ def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
     Args:
       folder: the value of `--output`.
       plan: the plan.
-      overwrite: discard results of other plans in the folder.
+      overwrite: discard other plans' results in the folder.
     Raises:
       UserError: the folder belongs to another plan.
     """
@@ -120,7 +120,7 @@ def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
 
 
 class Kept:
-    """Results of one phone so far."""
+    """One phone's results so far."""
 
     def __init__(self, folder: Path, plan: PhonePlan) -> None:
         self.folder = folder
@@ -128,11 +128,7 @@ class Kept:
         self._problems: dict[tuple[int, int], str] = {}
 
     def same_phone(self, facts: Mapping[str, str]) -> None:
-        """Checks that the kept results come from the same app and system, or records both.
-
-        Raises:
-          UserError: they differ.
-        """
+        """Checks that the results come from the same app and system, or records both; a `UserError` if they differ."""
         path = self.folder / PHONE_FILE
         if not path.exists():
             files.write_json(path, dict(facts))
@@ -145,14 +141,12 @@ class Kept:
             )
 
     def work(self) -> WorkList[tuple[int, int]]:
-        """The turns; those with a result file are finished."""
+        """Returns the turns; those with a result file are finished."""
         return WorkList(self.plan.turns(), lambda turn: self._path(turn).exists())
 
     def keep(self, turn: tuple[int, int], path: Path) -> str | None:
-        """Keeps a result file from the phone unless its measurement failed.
+        """Keeps a phone's result file unless its measurement failed; returns the reason, or None without a failure.
 
-        Returns:
-          Reason of the failure; None if the measurement succeeded.
         Raises:
           UserError: lists how the file differs from the plan.
         """

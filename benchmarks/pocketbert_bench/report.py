@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page, with its plots as PNG files."""
+"""Report: one self-contained HTML page, with its plots as PNG files."""
 
 from __future__ import annotations
 
@@ -65,21 +65,19 @@ def build_report(
     overwrite: bool = False,
     group: outputs.Together | None = None,
 ) -> Path:
-    """Writes `report.html` and the plots as PNG files into a new folder.
+    """Writes `report.html` and the plots as PNG files into a new folder; returns the page's path.
 
     Args:
       runs: contents of result files.
       output: output folder.
-      verification: label of an export → its `verification.json`.
-      cards: label of an export → its model card, which the page shows and offers as a file; missing files are left out.
-      pair: a student and its teacher to compare; the reference of the student is the teacher's export.
+      verification: an export's label → its `verification.json`.
+      cards: an export's label → its model card, shown on the page and offered as a file; missing files are left out.
+      pair: a student and its teacher to compare; the teacher's export is the student's reference.
       searches: queries with their nearest texts, to show.
-      title: heading of the page.
-      summary: first paragraph of the page.
+      title: the page's heading.
+      summary: the page's first paragraph.
       overwrite: replace an existing folder.
       group: see `pocketbert.output_folders.new_directory`.
-    Returns:
-      Path of the page.
     Raises:
       UserError: there is nothing to show, or `output` exists.
     """
@@ -127,11 +125,11 @@ def build_report(
 
 
 def table(run: ResultFile, pair: Pair | None = None) -> str:
-    """Formats the exports of a result file as a table for a terminal.
+    """Formats a result file's exports as a table for a terminal.
 
     Args:
-      run: content of the result file.
-      pair: a student and its teacher among the networks; the reference of the student is the teacher's export.
+      run: the result file's content.
+      pair: a student and its teacher among the networks; the teacher's export is the student's reference.
     """
     rows = _rows([run], pair)
     lengths, all_threads = comparison.lengths(rows), comparison.threads(rows)
@@ -173,12 +171,12 @@ def table(run: ResultFile, pair: Pair | None = None) -> str:
 
 
 def _metric(rows: Sequence[Row]) -> str:
-    """Metric of the score column; empty without scores."""
+    """The score column's metric; empty without scores."""
     return next((row.score[0] for row in rows if row.score), "")
 
 
 def _outcomes(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Outcomes of our exports for the page, each once; a score of the run serves if the bundle has none."""
+    """Our exports' outcomes for the page, each once; without one in the bundle, the run's score serves."""
     seen: dict[str, Mapping[str, Any] | None] = {}
     for row in rows:
         if row.is_baseline or not row.latencies:
@@ -243,7 +241,7 @@ def _sections(
 
 
 def _gpu_share(run: ResultFile) -> str:
-    """Smallest share of a graph's operators on the GPU, as a note; empty without a GPU."""
+    """The smallest GPU share among the graphs' operators, as a note; empty without a GPU."""
     taken = [
         measurement.delegate for measurement in run.measurements if measurement.delegate and measurement.delegate.is_gpu
     ]
@@ -259,18 +257,18 @@ def _rows(runs: Sequence[ResultFile], pair: Pair | None) -> list[Row]:
 
 
 def _references(rows: Sequence[Row]) -> list[str]:
-    """Baseline of the exports."""
+    """The exports' baselines."""
     return list(dict.fromkeys(comparison.name(row.reference, rows) for row in rows if row.reference))
 
 
 def _smallest(rows: Sequence[Row]) -> Row | None:
-    """The export of the headline: our smallest, float32 last."""
+    """The headline's export: our smallest, float32 last."""
     our_rows = [row for row in rows if not row.is_baseline and row.latencies and row.size_bytes]
     return min(our_rows, key=lambda row: (row.recipe == "float32", row.size_bytes or 0), default=None)
 
 
 def _headline(rows: Sequence[Row]) -> str:
-    """Export and baseline of the headline figures, in a sentence or two."""
+    """Names export and baseline for the headline figures, in a sentence or two."""
     best = _smallest(rows)
     if not best:
         return ""
@@ -328,7 +326,7 @@ def _against_reference(best: Row, reference: Row) -> list[tuple[str, str, str]]:
 
 
 def _qualified_name(row: Row, best: Row) -> str:
-    """Name of an export, with its network's name if that differs from the best one's."""
+    """An export's name, with its network's name unless it is the best one's."""
     return row.label if row.model == best.model else f"{row.model}, {row.label}"
 
 

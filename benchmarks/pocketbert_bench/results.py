@@ -1,7 +1,7 @@
-"""The schema of measured results, for this machine and for phones: version 1.
+"""Schema for measured results, on this machine and on phones: version 1.
 
-A result file is a `ResultFile` as JSON. The dataclasses below are the only source of `results.schema.json` and of
-the documentation page (`pocketbert_bench.schema`). Latencies are stored raw.
+A result file is a `ResultFile` as JSON. The dataclasses below are the only source for `results.schema.json` and the
+documentation page (`pocketbert_bench.schema`). Latencies are stored raw.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pocketbert_bench.load import Load
 from pocketbert_bench.machine import Machine, Thermal
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
-# Enough for the calls of 500 configurations; validating more would take minutes.
+# Enough for calls in 500 configurations; validating more would take minutes.
 MOST_BYTES = 1 << 23
 RANDOM_WEIGHTS_NOTE = "Weights are random: latency and size are meaningful, outputs are not."
 
@@ -141,12 +141,12 @@ class Measurement:
 
     @property
     def delegates(self) -> tuple[Delegate, ...]:
-        """The delegate that ran, and the estimates of others."""
+        """The delegate that ran, and estimates for others."""
         return (*((self.delegate,) if self.delegate else ()), *(self.expected_delegates or ()))
 
     @functools.cached_property
     def summary(self) -> statistics.Summary | None:
-        """Statistics of the latencies; None if the measurement failed."""
+        """Statistics over the latencies; None if the measurement failed."""
         return statistics.summarize(self.latency_us) if self.latency_us else None
 
 
@@ -190,12 +190,12 @@ class Ratio:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of that median."""
+        """The median's 95 % bootstrap interval."""
         return self._estimate[1]
 
     @property
     def met(self) -> bool | None:
-        """Whether the worse end of the interval reaches the target; None without a target."""
+        """Whether the interval's worse end reaches the target; None without a target."""
         if self.target is None:
             return None
         return self.interval[1] <= self.target if self.better == "lower" else self.interval[0] >= self.target
@@ -230,7 +230,7 @@ def ratio(
 
 
 def latency_ratio(name: str, ours: Measurement, baseline: Measurement, description: str, target: float | None) -> Ratio:
-    """Creates a `Ratio` of the round medians of two measurements; both took part in every round of one run.
+    """Creates a `Ratio` from two measurements' round medians; both took part in every round of one run.
 
     Raises:
       UserError: one of them failed.
@@ -263,10 +263,10 @@ def result_file(
     on: Machine | None = None,
     created: str | None = None,
 ) -> ResultFile:
-    """Creates a `ResultFile` of a host run, with this machine, commit and time.
+    """Creates a `ResultFile` for a host run, with this machine, commit and time.
 
     Args:
-      title: purpose of the run.
+      title: the run's purpose.
       quick: whether the run was shortened.
       measurements: latencies.
       accuracies: scores.
@@ -293,14 +293,14 @@ def result_file(
 
 
 def now() -> str:
-    """The current time in UTC, ISO 8601, to the second."""
+    """Returns the current time in UTC, ISO 8601, to the second."""
     import datetime
 
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def to_json(value: Any) -> Any:
-    """Converts a dataclass of this module to plain JSON values."""
+    """Converts a dataclass in this module to plain JSON values."""
     # A round trip turns tuples into lists, JSON Schema's arrays.
     return json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
 
@@ -316,8 +316,8 @@ def read(path: str | os.PathLike[str]) -> ResultFile:
     """Reads and validates a result file.
 
     Raises:
-      UserError: the file is missing, is not JSON, is larger than `MOST_BYTES`, or violates the schema; all violations
-        are listed.
+      UserError: the file is missing, is not JSON, is larger than `MOST_BYTES`, or violates the schema; lists all
+        violations.
     """
     document = json_reading.read_json(path, most_bytes=MOST_BYTES)
     raise_if_any(problems(document), str(path))
@@ -325,17 +325,17 @@ def read(path: str | os.PathLike[str]) -> ResultFile:
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a result file, as in `results.schema.json`."""
+    """Returns the schema for result files, as in `results.schema.json`."""
     return schema.schema(ResultFile, SCHEMA_TITLE)
 
 
 def page() -> str:
-    """The schema as a documentation page, in Markdown."""
+    """Returns the schema as a documentation page, in Markdown."""
     return schema.page(ResultFile, "Result files")
 
 
 def problems(document: Any) -> list[str]:
-    """Lists problems of a result file: violations of the schema, otherwise of further rules."""
+    """Lists a result file's problems: schema violations, otherwise broken further rules."""
     import jsonschema
 
     validator = jsonschema.Draft202012Validator(json_schema())

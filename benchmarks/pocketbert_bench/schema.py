@@ -1,6 +1,6 @@
-"""JSON Schema, and a page of documentation, from frozen dataclasses.
+"""JSON Schema, and a documentation page, from frozen dataclasses.
 
-Supported field types: str, int, float, bool, None, `Literal`, unions, `tuple[X, ...]`, `dict[str, X]` and other such
+Supported field types: str, int, float, bool, None, `Literal`, unions, `tuple[X, ...]`, `dict[str, X]` and further such
 dataclasses.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 
 def note(description: str, **constraints: Any) -> Any:
-    """Declares a dataclass field with its description and the JSON Schema keywords that narrow its type."""
+    """Declares a dataclass field with its description and JSON Schema keywords to narrow its type."""
     return dataclasses.field(metadata={"description": description, **constraints})
 
 
@@ -23,7 +23,7 @@ def optional_note(description: str, **constraints: Any) -> Any:
 
 
 def schema(kind: type, title: str) -> dict[str, Any]:
-    """JSON Schema (2020-12) of a dataclass. Fields without a default are required; no other fields are allowed."""
+    """Returns a dataclass's JSON Schema (2020-12): fields without a default are required, and no others allowed."""
     definitions: dict[str, Any] = {}
     root = _schema_of(kind, definitions)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **root, "$defs": definitions}
@@ -43,7 +43,7 @@ def from_json(kind: Any, value: Any) -> Any:
 
 
 def page(kind: type, title: str) -> str:
-    """Writes a Markdown page with a table of fields for each dataclass in `kind`, `kind` first."""
+    """Writes a Markdown page with a field table for each dataclass in `kind`, `kind` first."""
     rule = "All fields are required unless marked optional; unknown values are null or empty."
     lines = [f"# {title}", "", rule, ""]
     for name, definition in schema(kind, title)["$defs"].items():

@@ -1,4 +1,4 @@
-"""Compare a student with its teacher: the cost of the same export, and the texts on which they differ."""
+"""Compare a student with its teacher: the same export's costs, and texts with different predictions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHORT_NAMES = {"dynamic_wi8": "int8"}
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Output of a network for a text.
+    """A network's output for a text.
 
     Attributes:
       label: most likely label.
-      probability: probability of that label.
+      probability: its probability.
     """
 
     label: str
@@ -30,7 +30,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """A text for which teacher and student predict different labels.
+    """A text with different labels from teacher and student.
 
     Attributes:
       text: the text.
@@ -47,13 +47,13 @@ class Disagreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A student and the teacher that it was distilled from.
+    """A student and its teacher.
 
     Attributes:
-      teacher: name of the teacher in the results.
-      student: name of the student in the results.
-      export: label of the compared exports, one of each.
-      examples: number of labelled texts that both exports predicted.
+      teacher: the teacher's name in the results.
+      student: the student's name in the results.
+      export: label of both compared exports.
+      examples: number of labelled texts predicted by both exports.
       disagreements: texts with different predictions.
     """
 
@@ -80,7 +80,7 @@ class Pair:
         )
 
     def most_confident(self, count: int) -> list[Disagreement]:
-        """The disagreements with the highest confidence: the lower of both probabilities."""
+        """Returns the disagreements with the highest confidence: the lower of both probabilities."""
 
         def confidence(disagreement: Disagreement) -> float:
             return min(disagreement.teacher.probability, disagreement.student.probability)
@@ -90,12 +90,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyPair:
-    """Latency of both networks at one length.
+    """Both networks' latency at one length.
 
     Attributes:
       length: sequence length in tokens.
-      teacher_us: median of the teacher.
-      student_us: median of the student.
+      teacher_us: the teacher's median.
+      student_us: the student's median.
       ratio: student ÷ teacher, paired by round.
     """
 
@@ -107,11 +107,11 @@ class LatencyPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """The same export of teacher and student.
+    """Teacher and student in the same export.
 
     Attributes:
-      teacher: row of the teacher.
-      student: row of the student.
+      teacher: the teacher's row.
+      student: the student's row.
       threads: smallest measured number of threads, used for the latencies.
       latencies: ascending by length.
     """
@@ -130,12 +130,12 @@ def disagreements(
     teacher: np.ndarray,
     student: np.ndarray,
 ) -> tuple[Disagreement, ...]:
-    """Texts for which teacher and student predict different labels, in the order of the texts.
+    """Returns texts with different labels from teacher and student, in order.
 
     Args:
       texts: the predicted texts.
       labels: index of each text's correct label, `[texts]`.
-      names: names of the labels.
+      names: the labels' names.
       teacher: the teacher's probabilities, `[texts, labels]`.
       student: the student's probabilities, `[texts, labels]`.
     """
@@ -157,7 +157,7 @@ def disagreements(
 
 
 def costs(report_rows: Sequence[Row], pair: Pair) -> Costs | None:
-    """Rows of a pair with their comparison; None if one of them was not measured."""
+    """Returns a pair's rows with their comparison; None if one was not measured."""
     rows = {row.model: row for row in report_rows if row.label == pair.export and row.latencies}
     if pair.teacher not in rows or pair.student not in rows:
         return None

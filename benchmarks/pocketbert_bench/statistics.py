@@ -1,4 +1,4 @@
-"""Statistics of results: medians, with seeded bootstrap intervals."""
+"""Statistics for results: medians, with seeded bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Statistics of raw latencies; computed on reading, never stored.
+    """Statistics over raw latencies; computed on reading, never stored.
 
     Attributes:
       median_us: median latency.
       p90_us: 90th percentile.
       p99_us: 99th percentile.
       mad_us: median absolute deviation, unscaled.
-      median_interval_us: 95 % bootstrap interval of the median.
+      median_interval_us: the median's 95 % bootstrap interval.
     """
 
     median_us: float
@@ -31,7 +31,7 @@ class Summary:
 
 
 def summarize(latency_us: Sequence[float]) -> Summary:
-    """Computes the statistics of raw latencies in microseconds."""
+    """Computes statistics over raw latencies in microseconds."""
     median, p90, p99 = np.percentile(np.asarray(latency_us, dtype=np.float64), [50, 90, 99])
     return Summary(
         median_us=float(median),
@@ -51,14 +51,12 @@ def median_absolute_deviation(samples: Sequence[float]) -> float:
 def bootstrap_median(
     samples: Sequence[float] | np.ndarray, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the median at `CONFIDENCE`.
+    """Returns the median's percentile bootstrap interval at `CONFIDENCE`, in the samples' unit.
 
     Args:
       samples: independent observations, at least one.
-      seed: seed of the resampling; equal samples and seeds give equal intervals.
+      seed: seed for the resampling; equal samples and seeds give equal intervals.
       resamples: number of samples drawn with replacement.
-    Returns:
-      Lower and upper end, in the samples' unit.
     Raises:
       ValueError: there are no samples.
     """
@@ -81,7 +79,7 @@ def bootstrap_median(
 def paired_ratio(
     samples: Sequence[float], baseline: Sequence[float], seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """Median of the ratios of `pair_ratios`, and its bootstrap interval at `CONFIDENCE`."""
+    """Returns the median over `pair_ratios`, and its bootstrap interval at `CONFIDENCE`."""
     ratios = pair_ratios(samples, baseline)
     return float(np.median(ratios)), bootstrap_median(ratios, seed=seed)
 
@@ -89,7 +87,7 @@ def paired_ratio(
 def pair_ratios(samples: Sequence[float], baseline: Sequence[float]) -> np.ndarray:
     """Computes `samples[i] / baseline[i]` for every pair.
 
-    The values of a pair are measured in direct succession, so that load slows both.
+    A pair's values are measured in direct succession, so load slows both.
 
     Raises:
       ValueError: the numbers of values differ, or one is not positive.
@@ -103,10 +101,10 @@ def pair_ratios(samples: Sequence[float], baseline: Sequence[float]) -> np.ndarr
 
 
 def round_medians(samples: Sequence[float], round_sizes: Sequence[int]) -> np.ndarray:
-    """Median of each round of `samples`, which are concatenated in order.
+    """Computes each round's median in `samples`, concatenated in order.
 
     Args:
-      samples: observations of all rounds.
+      samples: observations from all rounds.
       round_sizes: number of observations in each round; their sum is `len(samples)`.
     """
     values = np.asarray(samples, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A page on which you type a text and a bundle answers, run in the browser by MediaPipe Tasks for Web."""
+"""A page for your browser: type a text, and a bundle answers, run by MediaPipe Tasks for Web."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _option() -> str:
 
 
 def tasks_text() -> Path:
-    """Returns the archive of MediaPipe Tasks for Web, from the cache or fetched by npm.
+    """Returns the archive with MediaPipe Tasks for Web, from the cache or fetched by npm.
 
     Raises:
       UserError: npm is missing or failed, or the archive is not the pinned one.

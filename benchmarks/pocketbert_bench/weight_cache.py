@@ -1,10 +1,10 @@
-"""XNNPACK's weight cache: packed weights in a file, which all lengths of a model and later processes map into memory.
+"""XNNPACK's weight cache: packed weights in a file, mapped into memory by all of a model's lengths and later processes.
 
 ai-edge-litert 2.3.0 offers it through CompiledModel only: `CpuOptions.xnnpack_weight_cache_path`. Its docstring asks
 for a folder, but XNNPACK needs a file; with a folder, or in a missing one, it runs without a cache and reports nothing.
 XNNPACK checks a cache's structure, not its content: changed bytes give wrong outputs, and another model's cache can end
 the process. Therefore a record beside the cache has its SHA-256 and its model, runtime and processor. A cache is opened
-only if all of them match.
+only if all match.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ CACHE_SUFFIX = ".xnnpack"
 
 
 def check_folder(folder: Path) -> None:
-    """Creates a folder for weight caches.
-
-    Raises:
-      UserError: it cannot be created, or nothing can be written into it.
-    """
+    """Creates a folder for weight caches; raises a `UserError` if this fails, or nothing can be written into it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -44,12 +40,12 @@ def check_folder(folder: Path) -> None:
 
 
 def prepare(folder: Path, model_path: Path, build: Callable[[Path], None]) -> Path:
-    """Returns the verified weight cache of a model, and builds it if the folder has none.
+    """Returns a model's verified weight cache, and builds it if the folder has none.
 
-    A cache with another SHA-256 than its record's is rebuilt, with a message.
+    If a cache has another SHA-256 than its record, it is rebuilt, with a message.
 
     Args:
-      folder: folder of the caches; see `check_folder`.
+      folder: folder for the caches; see `check_folder`.
       model_path: a TFLite file.
       build: opens the model with a cache at the given path, which does not exist yet.
     Raises:
@@ -73,7 +69,7 @@ def _build(cache: Path, record: Path, depends_on: dict[str, Any], build: Callabl
         if not built.is_file():
             raise UserError(f"LiteRT must write a weight cache to {cache.parent}; it wrote none; check the free space")
         content = {**depends_on, "sha256": files.sha256(built), "size_bytes": built.stat().st_size}
-        # Between the two renames the record does not match, so a process that ends there leaves a cache to be rebuilt.
+        # Between the two renames the record does not match; if a process ends there, the cache is rebuilt.
         os.replace(built, cache)
         files.write_json(record, content)
 

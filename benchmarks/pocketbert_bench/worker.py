@@ -1,7 +1,7 @@
-"""The process in which a configuration is measured; `host.py` starts one for each and tells it when to run.
+"""The process that measures a configuration; `host.py` starts one for each and tells it when to run.
 
-It imports the runtime and numpy only, so that memory and start-up time are the model's. Messages are one JSON value
-per line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call numbers and
+It imports the runtime and numpy only, so memory and start-up time are the model's. Messages are one JSON value per
+line. It reads the job from stdin and replies with the result of starting. Then it reads lists of call numbers and
 replies with their latencies, until stdin ends.
 """
 
@@ -84,10 +84,10 @@ def main() -> None:
 def _on_pairs(texts: list[Call], open_model: OpenModel, job: dict[str, Any]) -> tuple[list[Call], float]:
     """Calls on pairs, a text and the next one: both through the encoder, and their vectors through the head.
 
-    The calls return the encoder's outputs for the first text, whose expected values are known. Returns the time to open
-    the head, too, in microseconds.
+    The calls return the encoder's outputs for the first text, because their expected values are known. Returns the
+    head's opening time, too, in microseconds.
     """
-    # These names are those of pair_head, which imports TensorFlow.
+    # These names are from pair_head, which imports TensorFlow.
     head_job = {**job, "model_path": job["head_path"], "weight_cache": None, "calls": [{"signature": "head"}]}
     began = time.perf_counter_ns()
     make_call, _ = open_model(head_job)

@@ -1,4 +1,4 @@
-"""A process that answers questions, one JSON line each; it runs what must not share a process with the caller."""
+"""A process to answer questions, one JSON line each, for work that must not share a process with the caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-# A model that loads or runs longer than this is given up.
+# A model that needs longer to load or run is given up.
 SECONDS_TO_ANSWER = 300.0
 
 
@@ -20,11 +20,11 @@ class WorkerFailed(Exception):
 
 
 class WorkerProcess:
-    """A process that reads a JSON line on stdin and answers with one on stdout, until it is closed.
+    """A process with a JSON line on stdin as question and one on stdout as answer, until it is closed.
 
     Args:
       command: the command line.
-      environment: environment variables; None for those of this process.
+      environment: environment variables; None for this process's.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
