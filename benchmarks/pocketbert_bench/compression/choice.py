@@ -1,4 +1,4 @@
-"""The choice: exports of the best candidates until one is within the limits, and its scores on the final split."""
+"""The choice: export the best candidates until one is within the limits, and score it on the final split."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.verify import GateFailed
 
 EXPORTS_FOLDER = "exports"
-# Recipe of a teacher's bundle whose file would differ from it.
+# Recipe for the teacher's bundle if its file would differ from it.
 _EXACT = "float32"
-# Share of the time by which another export may exceed it if a file is there that may be chosen, and if none is.
+# Another export may exceed the time by these parts of it: if there is a file that may be chosen, and if there is none.
 _LATE, _LATEST = 0.05, 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Accepted:
-    """A candidate whose file is within the limits and passed the gate."""
+    """A candidate with a file within the limits that passed the gate."""
 
     candidate: StudentCandidate
     bundle: Bundle
@@ -62,10 +62,10 @@ class Choice:
     """Exports candidates and chooses one.
 
     Args:
-      inputs: the input of the compression.
-      folder: folder of the compression.
+      inputs: the compression's input.
+      folder: the compression's folder.
       teacher_ms: predicted latency of the teacher's bundle.
-      spare_seconds: time that is left after another export; negative if it would exceed the time.
+      spare_seconds: returns the time left after another export; negative if it would exceed the time.
     """
 
     def __init__(self, inputs: Inputs, folder: Path, teacher_ms: float, spare_seconds: Callable[[], float]) -> None:
@@ -75,9 +75,9 @@ class Choice:
             folder, inputs.shares, limits, device=inputs.device, minutes=inputs.minutes, teacher_ms=teacher_ms
         )
         self._misses: list[str] = []
-        # Measured latency over the predicted one, which the first measured candidate corrects.
+        # Measured latency over the predicted one, corrected by the first measured candidate.
         self._ratio = 1.0
-        # Name of a candidate → why it is chosen instead of a slower one.
+        # Candidate's name → why it is chosen instead of a slower one.
         self._equals: dict[str, str] = {}
 
     def export_teacher(self, model: Path, path: Path, timed: Callable[[], AbstractContextManager[None]]) -> None:
@@ -87,14 +87,13 @@ class Choice:
 
         Args:
           model: its model directory.
-          path: folder of its bundle.
+          path: its bundle's folder.
           timed: receives the duration of the export that passes the gate.
-
         Raises:
-          GateFailed: that file differs, too.
-          TrainingFailed: a simple method is better, and the compression stops then.
+          GateFailed: the float32 file differs, too.
+          TrainingFailed: a simple method is better, and the options stop the compression then.
         """
-        # Candidates may have another length for short texts, which no comparison needs.
+        # Candidates may have another length for short texts; comparisons do not need it.
         lengths = list(self._inputs.shares)
         try:
             with timed():
@@ -122,7 +121,7 @@ class Choice:
 
     @property
     def teacher_outcome(self) -> dict[str, Any]:
-        """Scores of the teacher's bundle on the dev split."""
+        """Scores on the dev split for the teacher's bundle."""
         outcome = self._teacher.outcome
         assert outcome is not None
         return outcome
@@ -140,10 +139,9 @@ class Choice:
         Args:
           rungs: the trials.
           candidates: all candidates.
-          folds: scores of the folds, which are the final scores; empty for those of the final split.
-          commands: the commands of each row.
+          folds: the folds' scores, as final scores; empty to score on the final split.
+          commands: each row's commands.
           aside: folder that receives bundle and models, anew.
-
         Raises:
           TrainingFailed: no candidate met limits and gate.
         """
@@ -196,7 +194,7 @@ class Choice:
 
     @property
     def _teacher_remark(self) -> str:
-        """A remark on a teacher's bundle with another recipe than the candidates."""
+        """A remark if the teacher's bundle has another recipe than the candidates."""
         recipe, usual = self._teacher.recipe, self._inputs.recipe
         return "" if recipe == usual else f"the teacher's bundle is {recipe}, since as {usual} it fails the gate"
 
@@ -244,7 +242,7 @@ class Choice:
         return sentence
 
     def _winner(self, rungs: Rungs, candidates: Sequence[StudentCandidate]) -> _Accepted:
-        """The candidate that the limits ask for."""
+        """The candidate to choose within the limits."""
         if self._inputs.constraints.max_points_lost is not None:
             return self._fastest_within_points(rungs, candidates)
         winner = next(self._accepted(rungs, rungs.preferred(candidates)), None)
@@ -260,7 +258,7 @@ class Choice:
         return "the fastest candidate within one standard error of the best dev score"
 
     def _faster_of_equals(self, rungs: Rungs, first: StudentCandidate, second: StudentCandidate) -> bool:
-        """Whether the second one is faster, and the dev examples do not tell them apart; no file is needed for it."""
+        """Whether the second one is faster, and the dev examples do not tell them apart; this needs no file."""
         limits, examples = self._inputs.constraints, self._inputs.compared
         compared = limits.limits_costs and limits.max_points_lost is None
         if not compared or second.cost.latency_ms >= first.cost.latency_ms:
@@ -289,13 +287,13 @@ class Choice:
             self._miss(f"{accepted.candidate.name}: its file loses {lost:.1f} points on the dev split")
         ranked = rungs.ranked(candidates)
         if not ranked:
-            # The gate has refused all of them.
+            # The gate has refused all.
             raise self._failed()
         least = 100 * (teacher - rungs.score(ranked[0]))
         raise self._failed(f"the nearest, {ranked[0].name}, loses {least:.1f} points on the dev split")
 
     def _failed(self, nearest: str = "") -> TrainingFailed:
-        """The error of a compression without a winner."""
+        """The error for a compression without a winner."""
         reasons = "; ".join([*([nearest] if nearest else []), *self._misses])
         return TrainingFailed(
             f"no trained candidate met limits and gate: {reasons}; raise the limit, use a smaller encoder, or give "
@@ -305,8 +303,8 @@ class Choice:
     def _accepted(self, rungs: Rungs, ordered: Sequence[StudentCandidate]) -> Iterator[_Accepted]:
         """Exports and measures candidates in order; yields those that pass the gate within the limits.
 
-        One that fails the gate is tried again with weights of an earlier rung. Those that are only too slow because the
-        machine has become slower come last, or if it is too late for others.
+        After a failed gate, a candidate is tried again with weights from an earlier rung. Candidates that are too slow
+        only because the machine has become slower come last, or if it is too late for others.
         """
         limits, waiting, uncertain = self._inputs.constraints, list(ordered), list[_Accepted]()
         exported = False
@@ -348,16 +346,16 @@ class Choice:
             self._misses.append("the time was over before all candidates were exported")
 
     def _is_late(self, share: float) -> bool:
-        """Whether another export would exceed the time by more than a share of it."""
+        """Whether another export would exceed the time by more than a part of it."""
         return self._spare_seconds() < -share * 60 * (self._inputs.minutes or 0)
 
     @functools.cached_property
     def _teacher_network(self) -> Predictor:
-        """The teacher's bundle, which computes the dev split once for all candidates."""
+        """The teacher's bundle; it computes the dev split once for all candidates."""
         return remembering(self._teacher.predictor(max_length=self._inputs.length))
 
     def _class_beyond(self, bundle: Bundle) -> PartLoss | None:
-        """The class that loses most on the dev split, if it loses more than the limit."""
+        """The class with the largest loss on the dev split, if it is beyond the limit."""
         most, dev = self._inputs.constraints.max_class_points_lost, self._inputs.splits.data.dev
         if most is None:
             return None
@@ -370,10 +368,10 @@ class Choice:
         log_info(f"{sentence}; beyond the limits")
 
     def _model(self, rungs: Rungs, candidate: StudentCandidate) -> Path:
-        """Model directory of a candidate's file, which may have a trimmed vocabulary."""
+        """Model directory for a candidate's file, perhaps with a trimmed vocabulary."""
         if not candidate.trimmed:
             return rungs.model(candidate)
-        # As exports: the weights of another rung are others.
+        # As for exports: another rung has other weights.
         path = self._folder / EXPORTS_FOLDER / f"{candidate.name},rung={rungs.best_rung(candidate)},trimmed"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The commands that repeat a candidate of a compression by hand."""
+"""Commands to repeat a candidate by hand."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SPLITS_FOLDER = "splits"
 
 
 class CommandLines:
-    """Writes the examples of a compression as files, and names the commands that read them.
+    """Writes a compression's examples as files, and names the commands to read them.
 
     Args:
-      inputs: the input of the compression.
-      folder: folder of the compression; the commands write beside it.
-      teacher: the options with which the compression fine-tuned its teacher; None if it received one.
-      teacher_complete: whether that trained for all of its epochs.
-      importance: the options of `PruneConfig` for the importance of heads and neurons.
+      inputs: the compression's input.
+      folder: the compression's folder; the commands write beside it.
+      teacher: the teacher's fine-tuning options; None if the compression received a teacher.
+      teacher_complete: whether it trained for all of its epochs.
+      importance: the options in `PruneConfig` for the importance of heads and neurons.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CommandLines:
             self._first = [self._trains("finetune", teacher, run, output, model=inputs.directory)]
 
     def difference(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, float]]) -> str:
-        """Why the commands make another bundle than these trials; empty if they make the same."""
+        """Explains why the commands make another bundle than these trials; empty if they make the same."""
         structure, training = candidate.structure, candidate.training
         if isinstance(structure, OtherStudent) and structure.directory(self._folder) is None:
             return "a preset has random weights here, which no command writes"
@@ -89,7 +89,7 @@ class CommandLines:
         return ""
 
     def of(self, candidate: StudentCandidate, trials: Sequence[tuple[Trial, float]]) -> list[str]:
-        """The commands of a candidate, whose weights come from trials with some epochs each, in this order."""
+        """Returns a candidate's commands; its weights come from trials with some epochs each, in this order."""
         inputs, structure = self._inputs, candidate.structure
         models: dict[str, Any]
         commands, model = self._start(structure)
@@ -139,7 +139,7 @@ class CommandLines:
         return [*commands, _command("export", *_flags(inputs.bundle_card), **named, output=output)]
 
     def _start(self, structure: Structure | OtherStudent) -> tuple[list[str], Path | None]:
-        """The first commands, and the model directory from which the first trial starts; None for new weights."""
+        """The first commands, and the first trial's initial model directory; None for new weights."""
         if isinstance(structure, OtherStudent):
             return list(self._first), structure.directory(self._folder)
         sizes = dataclasses.replace(structure.sizes, seed=self._inputs.seed, **self._importance)
@@ -155,13 +155,13 @@ class CommandLines:
         run_flags = _flags(dataclasses.replace(run, seed=0))
         data = self._inputs.splits.data
         if command == "finetune" and data.train.has_pairs and data.task.rules.head == "sentence":
-            # A student of `distill` reads pairs as its teacher does.
+            # A student in `distill` reads pairs as its teacher does.
             models["pairs"] = data.task.pairs or "joint"
         return _command(command, *self._data, *_flags(options), *run_flags, **models, **self._seeds, output=output)
 
     @property
     def _data(self) -> list[str]:
-        """Flags of the training examples and the dev split."""
+        """Flags for the training examples and the dev split."""
         data = self._inputs.splits.data
         task, registered = data.task, supervised_task(data.task)
         options: dict[str, Any] = {"train_file": self._files["train"], "dev_file": self._files["dev"], **self._pair}
@@ -185,7 +185,7 @@ class CommandLines:
 
     @property
     def _types(self) -> tuple[str, ...]:
-        """Types of the spans, in the order of their tags."""
+        """Span types, in the order of their tags."""
         return tuple(dict.fromkeys(filter(None, map(type_of, self._inputs.splits.data.task.labels))))
 
     @property
@@ -199,7 +199,7 @@ def _command(name: str, *flags: str, output: Path, **options: Any) -> str:
 
 
 def _flags(options: Any) -> list[str]:
-    """Flags of an options dataclass that are not at their defaults; a length has another default for questions."""
+    """Flags for an options dataclass, except defaults; a length has another default for questions."""
     values = {field: getattr(options, field.name) for field in describe_options(type(options))}
     return as_flags(
         {

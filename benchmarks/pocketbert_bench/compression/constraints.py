@@ -1,4 +1,4 @@
-"""Limits of a compressed model. The fields become flags. Nothing here imports TensorFlow."""
+"""Limits for a compressed model; the fields become flags. Nothing here imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,31 +11,28 @@ from pocketbert.notation import argument
 from pocketbert.options import FilePath, option_problems
 from pocketbert_bench.adb import HOST
 
-# Loss in points by rounding.
+# Rounding may lose so many points.
 ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """Limits that the finished bundle must meet. Without any, the page shows every trade-off between speed and score.
+    """Limits for the finished bundle. Without any, the page shows every trade-off between speed and score.
 
     Attributes:
-      max_latency_ms: maximum latency of one text on device, in milliseconds; the upper end of the measured interval
-        counts.
-      length: tokens of the text for max_latency_ms; the bundle has this length (default: the 95th percentile of your
-        texts, rounded up to a multiple of 16). data limits the mean latency over your texts instead; the bundle then
-        has up to four lengths that make it least.
+      max_latency_ms: maximum latency for one text on device, in milliseconds; the measured interval's upper end counts.
+      length: tokens in the text for max_latency_ms; the bundle has this length (default: your texts' 95th percentile,
+        rounded up to a multiple of 16). data limits the mean latency over your texts instead; the bundle then has up to
+        four lengths, chosen to make it least.
       max_mb: maximum size of model.tflite, in MB of 10⁶ bytes.
-      max_memory_mb: maximum peak of resident memory on device, runtime included, as bench measures it, in MB of 10⁶
-        bytes.
-      max_points_lost: find the fastest model that loses at most so many points of the main metric against the
-        teacher's bundle. The dev split decides.
-      max_class_points_lost: most points of right answers that a class may lose against the teacher's bundle, if it has
+      max_memory_mb: maximum peak resident memory on device, runtime included, as bench measures it, in MB of 10⁶ bytes.
+      max_points_lost: find the fastest model that loses at most so many points in the main metric against the teacher's
+        bundle. The dev split decides.
+      max_class_points_lost: most points in right answers that a class may lose against the teacher's bundle, if it has
         at least 30 dev examples.
       device: where to measure: host, or a phone's serial number as listed by adb devices.
       apk: benchmark app, for a phone without it; built by make android.
-      threads: threads of one call.
-
+      threads: threads for one call.
     Raises:
       UserError: a limit is not positive, or apk comes without a phone.
     """
@@ -64,16 +61,16 @@ class Constraints:
         return any(limit is not None for limit in (self.max_latency_ms, self.max_mb, self.max_memory_mb))
 
     def least_score(self, teacher_score: float) -> float:
-        """The lowest score that `max_points_lost` allows; `teacher_score` is the teacher's on the same examples."""
+        """Returns the lowest score within `max_points_lost`; `teacher_score` is the teacher's on the same examples."""
         assert self.max_points_lost is not None
         return teacher_score - (self.max_points_lost + ROUNDING) / 100
 
     def excess(self, cost: Cost, latency_margin: float = 0.0) -> float:
-        """How far costs exceed the limits, as a sum of fractions of the limits; 0 within them.
+        """Sums by how much costs exceed the limits, as fractions of the limits; 0 within them.
 
         Args:
           cost: latency, size and memory.
-          latency_margin: share of the latency's limit that must stay free.
+          latency_margin: part of the latency's limit to leave free.
         """
         pairs = (
             (self.max_latency_ms, cost.latency_ms / (1 - latency_margin)),
@@ -83,7 +80,7 @@ class Constraints:
         return sum(max(value / limit - 1, 0.0) for limit, value in pairs if limit is not None)
 
     def texts_with(self, length: int) -> str:
-        """The texts of the latency in words; `length` is their number of tokens, unless it is a mean over the data."""
+        """Describes the texts behind the latency: `length` tokens, or a mean over the data."""
         return "on average over your texts" if self.length == "data" else f"at {length} tokens"
 
     @property
@@ -102,7 +99,7 @@ class Constraints:
 def budget_problems(
     minutes: float | None, trials: int | None, measurements: str | os.PathLike[str] | None
 ) -> list[str]:
-    """Problems of the time or the number of candidates, of which there must be one."""
+    """Lists problems if there is not exactly one budget, a time or a number of candidates."""
     problems = []
     if (minutes is None) == (trials is None):
         received = "neither" if minutes is None else "both"
@@ -117,12 +114,12 @@ def budget_problems(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Costs of a network.
+    """A network's costs.
 
     Attributes:
       latency_ms: milliseconds for one text.
-      size_mb: size of the file, in MB of 10⁶ bytes.
-      memory_mb: peak of resident memory, in MB of 10⁶ bytes.
+      size_mb: the file's size, in MB of 10⁶ bytes.
+      memory_mb: peak resident memory, in MB of 10⁶ bytes.
     """
 
     latency_ms: float

@@ -1,4 +1,4 @@
-"""Latency and size of structures, predicted from a few measured networks with random weights."""
+"""Predict structures' latency and size from a few measured networks with random weights."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure
 from pocketbert_bench.network_latency import Device, NetworkCost, RandomNetwork, Setting
 
-# The vocabulary of smaller networks, as a part of the whole.
+# Smaller networks have this part of the vocabulary: one in four tokens.
 _VOCABULARY_PART = 4
 # Half of so few layers is a single one.
 _SHALLOW = 3
-# Of `terms`.
+# As many as in `terms`.
 _LATENCY_TERMS = 7
 SCHEDULE = dataclasses.replace(host.QUICK, rounds=12, runs=64, seconds=1.0)
-# Percent of the CPU that other programs may use in measurements that are kept.
+# Measurements are cached if other programs use at most this percentage of the CPU.
 _MOST_OTHERS = 25.0
 
 
@@ -41,12 +41,11 @@ class CostModel:
     """Costs as linear functions of a structure's terms; see `terms` and `size_terms`.
 
     Attributes:
-      first_token: whether the head of the task reads the first token only.
+      first_token: whether the task's head reads the first token only.
       latency: the latency at each length.
-      size: coefficient of each term, in MB.
-      memory: coefficient of each term, in MB, of a file with the measured lengths.
-      length_memory: MB of memory of one more length: a constant, and a factor of the size of the layers; empty if
-        unknown.
+      size: each term's coefficient, in MB.
+      memory: each term's coefficient, in MB, for a file with the measured lengths.
+      length_memory: memory for one more length, in MB: a constant, and a factor for the layers' size; empty if unknown.
     """
 
     first_token: bool
@@ -63,13 +62,13 @@ class CostModel:
         first_token: bool = False,
         lengths: int | None = None,
     ) -> Cost:
-        """The costs of an architecture.
+        """Predicts an architecture's costs.
 
         Args:
           config: the architecture.
           shares: length in tokens → share in the mean latency.
-          first_token: whether its head reads only the first token, although the task reads their mean.
-          lengths: number of lengths of the file; None for those of the measured files.
+          first_token: whether its head reads only the first token, although the task reads the tokens' mean.
+          lengths: the file's number of lengths; None for the number in the measured files.
         """
         of_size, of_latency = size_terms(config), terms(config, first_token=first_token or self.first_token)
         latencies = {of_length.length: np.dot(of_length.coefficients, of_latency) for of_length in self.latency}
@@ -83,20 +82,20 @@ class CostModel:
         )
 
     def _length_terms(self, config: EncoderConfig) -> np.ndarray:
-        """What the memory of a length is linear in: 1, and the size of the layers, whose weights it packs again."""
+        """Terms of a length's memory: 1, and the layers' size, because each length packs their weights again."""
         # The first term is the file's rest, the last one the word embedding, which all lengths share.
         return np.array([1.0, np.dot(self.size[1:-1], size_terms(config)[1:-1])])
 
     def with_length_memory(
         self, networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], others: Sequence[NetworkCost], more: int
     ) -> CostModel:
-        """Adds the memory of one more length.
+        """Adds the memory for one more length.
 
         Args:
           networks: some networks.
           costs: their costs with the measured lengths.
           others: their costs with another number of lengths.
-          more: how many more lengths these have; negative for fewer.
+          more: number of additional lengths in `others`; negative for fewer.
         """
         differences = [
             max((other.memory_bytes - cost.memory_bytes) / more / 1e6, 0.0)
@@ -108,11 +107,11 @@ class CostModel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthModel:
-    """Latency of a text with a length.
+    """A text's latency at one length.
 
     Attributes:
       length: number of tokens.
-      coefficients: coefficient of each term, in milliseconds.
+      coefficients: each term's coefficient, in milliseconds.
     """
 
     length: int
@@ -120,14 +119,13 @@ class LengthModel:
 
 
 def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
-    """What the latency is linear in.
+    """Returns the terms of the linear latency.
 
-    1; whole layers, and their heads and neurons; the rank of the embedding; heads and neurons of a last layer for one
-    token.
+    1; whole layers, and their heads and neurons; the embedding's rank; heads and neurons in a last layer for one token.
 
     Args:
       config: the architecture.
-      first_token: whether the last layer computes queries and neurons of the first token only.
+      first_token: whether the last layer computes queries and neurons for the first token only.
     """
     last = 1 if first_token else 0
     layers, heads, neurons = config.num_layers - last, config.num_attention_heads, config.intermediate_size
@@ -137,9 +135,9 @@ def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
 
 
 def size_terms(config: EncoderConfig) -> np.ndarray:
-    """What size and memory are linear in: 1, layers, heads and neurons of all layers, and the word embedding.
+    """Returns the terms of linear size and memory: 1, layers, all heads and neurons, and the word embedding.
 
-    Each row of the embedding has a scale of four bytes.
+    Each embedding row has a scale with four bytes.
     """
     width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
     layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
@@ -149,14 +147,14 @@ def size_terms(config: EncoderConfig) -> np.ndarray:
 def fitted_networks(
     teacher: EncoderConfig, task: TaskConfig, *, small_embedding: bool, part_of_vocabulary: bool = True
 ) -> list[RandomNetwork]:
-    """Networks that span depth and width, to be measured: the teacher's, and smaller ones, which convert faster.
+    """Returns networks with different depths and widths to measure: the teacher's, and smaller ones for speed.
 
     Args:
-      teacher: architecture of the teacher.
-      task: the task. If its head reads the mean of the tokens, some networks have a head for the first token.
+      teacher: the teacher's architecture.
+      task: the task. If its head reads the tokens' mean, some networks have a head for the first token.
       small_embedding: also one with a factored word embedding.
-      part_of_vocabulary: whether the smaller ones have a part of the vocabulary: they convert still faster, and trimmed
-        files are predicted.
+      part_of_vocabulary: shrink the smaller ones' vocabularies: they convert still faster, and trimmed files are
+        predicted.
     """
     count, heads, neurons = teacher.num_layers, teacher.num_attention_heads, teacher.intermediate_size
     middle = count // 2 if count > _SHALLOW else count
@@ -182,17 +180,17 @@ def fitted_networks(
     if task.pooling == "mean":
         first = dataclasses.replace(task, pooling=None)
         networks += [network(1, heads, neurons, first), network(1, half, few, first)]
-    # Those of a teacher that cannot be narrowed are equal.
+    # A teacher that cannot be narrowed gives equal ones.
     return list(dict.fromkeys(networks))
 
 
 def fit(networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], setting: Setting) -> CostModel:
-    """Fits the model; relative errors count, so that cheap networks fit as well as dear ones.
+    """Fits the model; relative errors count, so cheap networks fit as well as dear ones.
 
     Args:
       networks: measured networks.
       costs: their costs.
-      setting: task of the data, recipe and lengths.
+      setting: the data's task, recipe and lengths.
     """
     rows = [terms(config, first_token=get_task(task).first_token_only) for config, task in networks]
     latency = [
@@ -216,18 +214,16 @@ def fitted_model(
     device: Device,
     other_lengths: tuple[int, ...] = (),
 ) -> CostModel:
-    """The model of a device: an earlier one of the same networks, otherwise a new one.
+    """Returns a device's model: a cached one for the same networks, otherwise a new one.
 
-    It is kept in the cache of `pocketbert.data.assets` for each device, runtime, exporter and teacher.
+    The cache from `pocketbert.data.assets` has one for each device, runtime, exporter and teacher.
 
     Args:
-      teacher: architecture of the teacher.
+      teacher: the teacher's architecture.
       setting: task, recipe and lengths.
       small_embedding: also measure a factored word embedding.
       device: where they run.
-      other_lengths: lengths in a number that differs from `setting`'s, for the memory of one more length; empty to
-        leave it out.
-
+      other_lengths: more or fewer lengths than in `setting`, to measure the memory for one more; empty to leave it out.
     Raises:
       UserError: a network cannot be measured.
     """
@@ -240,7 +236,7 @@ def fitted_model(
 def measured_model(
     config: EncoderConfig, setting: Setting, *, device: Device, other_lengths: tuple[int, ...] = ()
 ) -> CostModel:
-    """The model of a single network: its measured costs; see `fitted_model`."""
+    """Returns a model for a single network: its measured costs; see `fitted_model`."""
     return _kept([RandomNetwork(config, setting.task)], setting, device, other_lengths)
 
 
@@ -276,16 +272,12 @@ def _kept(
 
 
 def write_costs(models: Mapping[str, CostModel], path: Path) -> None:
-    """Writes the model of each recipe for later attempts."""
+    """Writes each recipe's model for later attempts."""
     write_json(path, {recipe: dataclasses.asdict(model) for recipe, model in models.items()})
 
 
 def read_costs(path: Path) -> dict[str, CostModel]:
-    """Reads the models of an earlier attempt.
-
-    Raises:
-      UserError: the file is damaged, or has other terms than `terms`.
-    """
+    """Reads an earlier attempt's models; raises a `UserError` if the file is damaged or has other terms."""
     models = from_json(dict[str, CostModel], read_json(path), str(path))
     counts = {len(of_length.coefficients) for model in models.values() for of_length in model.latency}
     if counts - {_LATENCY_TERMS}:
@@ -299,7 +291,7 @@ def read_costs(path: Path) -> dict[str, CostModel]:
 def _identity(
     networks: Sequence[RandomNetwork], setting: Setting, device: Device, other_lengths: tuple[int, ...]
 ) -> str:
-    """What the measurements depend on, as a file name."""
+    """Everything behind the measurements, as a file name."""
     described = [[dataclasses.asdict(part) for part in network] for network in networks]
     here = dataclasses.replace(machine.machine(), load_average=())
     measured = [described, dataclasses.asdict(setting), other_lengths]

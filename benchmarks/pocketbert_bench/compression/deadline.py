@@ -1,4 +1,4 @@
-"""A callback that keeps training within a time."""
+"""A callback to keep training within a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TICK = 1e-6
 class Deadline(tf_keras.callbacks.Callback):
     """Ends training at a time, with as many steps as fit.
 
-    The learning rate falls to its end in these steps, instead of being cut. Stages share the time that is left equally.
+    The learning rate falls to its end in these steps, instead of being cut. Stages share the time left equally.
 
     Args:
-      seconds: seconds since the epoch, as `time.time` gives them.
-      least_steps: steps that each stage makes in any case.
-      stages: names of the stages in order; a single one needs none.
+      seconds: seconds since the epoch, as from `time.time`.
+      least_steps: steps in each stage in any case.
+      stages: the stages' names in order; a single one needs none.
     """
 
     def __init__(self, seconds: float, least_steps: int = 1, stages: Sequence[str] = ()) -> None:
@@ -33,13 +33,13 @@ class Deadline(tf_keras.callbacks.Callback):
         self._first: int | None = None
 
     def on_stage_begin(self, name: str, logs: object = None) -> None:
-        """Divides the time that is left; a resumed run begins with its unfinished stage."""
+        """Divides the time left; a resumed run begins with its unfinished stage."""
         parts = len(self._stages) - self._stages.index(name) if name in self._stages else 1
         now = time.time()
         self._end, self._first = now + (self._seconds - now) / parts, None
 
     def steps_of_stage(self, taken: int, planned: int) -> int | None:
-        """After how many steps the stage ends, by the pace since it began or resumed; None while that is unknown."""
+        """Returns the stage's number of steps, by the pace since it began or resumed; None while unknown."""
         now = time.time()
         if self._first is None:
             self._first = taken - 1

@@ -1,4 +1,4 @@
-"""Predicted durations of trials, by those that have ended."""
+"""Predict trials' durations from those that have ended."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import passes, reads_teacher
 
-# Setting up a trial, in seconds, until one has been timed.
+# Seconds to set up a trial, until one has been timed.
 _SETUP = 5.0
 
 
 class Durations:
-    """Durations of trials. The time of a step is in proportion to the operations of the networks.
+    """Predicts durations. A step's time is proportional to the networks' operations.
 
     Args:
-      candidates: candidates of the trials.
+      candidates: the trials' candidates.
       journal: the trials that have ended.
-      teacher: architecture of the teacher.
-      max_length: maximum sequence length of the trials.
-      soft_labels: whether soft labels replace the predictions of the teacher.
+      teacher: the teacher's architecture.
+      max_length: maximum sequence length in trials.
+      soft_labels: whether soft labels replace the teacher's predictions.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Durations:
         self._work = {candidate.name: self._work_of(candidate) for candidate in candidates}
 
     def seconds(self, candidate: StudentCandidate, epochs: float) -> float:
-        """Seconds of a trial with some epochs."""
+        """Predicts a trial's seconds for some epochs."""
         return self._setup + epochs * self._epoch(candidate)
 
     @property
@@ -57,12 +57,12 @@ class Durations:
         return statistics.median([trial.seconds - trial.training_seconds for trial in self._first] or [_SETUP])
 
     def _epoch(self, candidate: StudentCandidate) -> float:
-        """Seconds of the steps of an epoch."""
+        """Seconds for the steps in an epoch."""
         paces = [trial.training_seconds / (trial.epochs * self._work[trial.candidate]) for trial in self._first]
         return self._work[candidate.name] * statistics.median(paces) if paces else 0.0
 
     def _work_of(self, candidate: StudentCandidate) -> float:
-        """Operations of one epoch, in those of a forward pass of the student per text; a training step takes three."""
+        """One epoch's operations, in units of the student's forward pass per text; a training step takes three."""
         student = encoder_flops(candidate.structure.config(self._teacher), self._max_length)
         method = candidate.training.method
         runs = reads_teacher(method, soft_labels=self._soft_labels)

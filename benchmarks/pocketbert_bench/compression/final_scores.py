@@ -1,4 +1,4 @@
-"""Scores of a bundle on the final split, beside the teacher's bundle and simple methods."""
+"""Score a bundle on the final split, beside the teacher's bundle and simple methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
 
-# Classes in a remark.
+# Most classes in a remark.
 _SHOWN = 5
 
 
@@ -30,13 +30,12 @@ def final_scores(inputs: Inputs, bundle: Bundle, teacher: Bundle) -> tuple[Score
     """Scores a bundle on the final split.
 
     Args:
-      inputs: the input of the compression, with a final split.
+      inputs: the compression's input, with a final split.
       bundle: the bundle.
       teacher: the teacher's bundle.
-
     Returns:
-      Its scores, the points lost to the teacher, those of each class and slice, and a remark on small classes and
-      slices; the remark may be empty.
+      Its scores, the points lost to the teacher, in total and in each class and slice, and a remark on small classes
+      and slices; the remark may be empty.
     """
     final = inputs.splits.final
     assert final is not None
@@ -54,10 +53,10 @@ def final_scores(inputs: Inputs, bundle: Bundle, teacher: Bundle) -> tuple[Score
 
 
 def class_notes(inputs: Inputs, parts: Sequence[PartLoss]) -> list[str]:
-    """Remarks on the limit of a class: classes beyond it on the final split, and those without enough dev examples.
+    """Remarks on the class limit: classes beyond it on the final split, and those without enough dev examples.
 
     Args:
-      inputs: the input of the compression, with the dev examples that choose.
+      inputs: the compression's input, with the dev examples that choose.
       parts: losses on the final split.
     """
     most, data = inputs.constraints.max_class_points_lost, inputs.splits.data

@@ -1,4 +1,4 @@
-"""Final scores of few examples: means over folds, in each of which teacher and candidates are trained again."""
+"""Final scores from few examples: means over folds, each with its own trained teacher and candidates."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FOLD_FILE = "scores.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FoldScores:
-    """Scores of one fold on its final split.
+    """One fold's scores on its final split.
 
     Attributes:
-      metric: name of the metric.
+      metric: the metric's name.
       examples: number of examples.
-      student: score of the best candidate.
-      teacher: score of the teacher.
+      student: the best candidate's score.
+      teacher: the teacher's score.
       methods: simple methods, the constant answer among them, and their scores.
     """
 
@@ -40,7 +40,7 @@ class FoldScores:
 
 
 def score_fold(inputs: Inputs, teacher: Path, student: Path, path: Path) -> None:
-    """Scores float models on the final split of `inputs`, and writes a `FoldScores`."""
+    """Scores float models on the final split in `inputs`, and writes a `FoldScores`."""
     final = inputs.splits.final
     assert final is not None
     examples = ScoringData(data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None)
@@ -61,23 +61,19 @@ def score_fold(inputs: Inputs, teacher: Path, student: Path, path: Path) -> None
 
 
 def dev_score(inputs: Inputs, teacher: Path) -> float:
-    """Main metric of the float teacher on the dev split."""
+    """Returns the float teacher's main metric on the dev split."""
     data = inputs.splits.data
     examples = ScoringData(data=data.dev, metrics=tuple(data.metrics) or None, main_metric=data.main_metric or None)
     return examples.score(model_predictor(from_pretrained(teacher), max_length=inputs.length))[0].score
 
 
 def read_fold(path: Path) -> FoldScores:
-    """Reads the scores of a finished fold.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Reads a finished fold's scores; raises a `UserError` if the file is damaged."""
     return from_json(FoldScores, read_json(path), str(path))
 
 
 def pooled(folds: Sequence[FoldScores]) -> tuple[Scores, Loss]:
-    """Means over folds of the scores and of the points lost, with 95 % intervals of Student's t distribution."""
+    """Averages scores and points lost over folds, with 95 % intervals from Student's t distribution."""
     metric = folds[0].metric
     student = statistics.fmean(fold.student for fold in folds)
     lost = [100 * (fold.teacher - fold.student) for fold in folds]
@@ -97,7 +93,7 @@ def pooled(folds: Sequence[FoldScores]) -> tuple[Scores, Loss]:
 
 
 def _within_scores(interval: tuple[float, float]) -> tuple[float, float]:
-    """The part of an interval that scores can have."""
+    """Cuts an interval to the range of scores."""
     return max(interval[0], -1.0), min(interval[1], 1.0)
 
 

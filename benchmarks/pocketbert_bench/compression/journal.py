@@ -1,4 +1,4 @@
-"""The record of a trial in the journal of a compression."""
+"""A trial's record in the journal of a compression."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ class Trial(TrialScore):
     """A finished trial, with its score on the dev split.
 
     Attributes:
-      candidate: name of the candidate.
+      candidate: the candidate's name.
       rung: number of the round: 0 for the first short training, 1 and 2 for longer ones.
-      epochs: passes over the training examples in all rungs; the last one may be a part of one.
-      seconds: duration of this rung.
-      training_seconds: seconds of it in steps and evaluations.
-      interval: 95 % interval of the score; zeros without one.
-      loss: mean loss of the labels on the dev split, which breaks ties of the score; None if it is unknown.
+      epochs: passes over the training examples in all rungs; the last one may be a part.
+      seconds: this rung's duration.
+      training_seconds: seconds in steps and evaluations.
+      interval: the score's 95 % interval; zeros without one.
+      loss: mean label loss on the dev split, for equal scores; None if unknown.
       complete: whether it trained for all of its epochs.
-
     Raises:
       UserError: a value is outside its range.
     """
@@ -41,15 +40,15 @@ class Trial(TrialScore):
 
     @classmethod
     def of(cls, outcome: Outcome, *, candidate: str, rung: int, epochs: float, steps: float, before: float) -> Trial:
-        """The record of a trial that has ended.
+        """Creates the record for a trial that has ended.
 
         Args:
           outcome: its outcome.
-          candidate: name of the candidate.
+          candidate: the candidate's name.
           rung: number of the round.
           epochs: planned passes over the training examples in this rung.
-          steps: steps of these epochs.
-          before: epochs of earlier rungs.
+          steps: steps in these epochs.
+          before: epochs in earlier rungs.
         """
         result: dict[str, Any] = outcome.result
         # A deadline may have ended it early. Questions have more steps, since their paragraphs are read in windows.
@@ -58,13 +57,13 @@ class Trial(TrialScore):
         return cls(
             candidate=candidate,
             rung=rung,
-            # A trial that failed has no steps.
+            # A failed trial has no steps.
             epochs=before + (epochs if share in (0, 1) else share * epochs),
             score=outcome.score,
             metrics=result.get("metrics", {}),
             interval=tuple(result.get("outcome", {}).get("interval") or (0.0, 0.0)),
             loss=_dev_loss(outcome.job, result["best_step"]) if result else None,
-            # Of all attempts, if an earlier one finished it.
+            # Over all attempts, if an earlier one finished it.
             seconds=max(outcome.seconds, training_seconds),
             training_seconds=training_seconds,
             complete=share == 1,
@@ -78,19 +77,19 @@ class Trial(TrialScore):
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the score on the dev split."""
+        """The score's standard error on the dev split."""
         low, high = self.interval
         return (high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
 
     def problems(self) -> list[str]:
-        """Problems of the values."""
+        """Lists values that break a rule."""
         wrong = self.rung < 0 or self.epochs <= 0 or not 0 <= self.training_seconds <= self.seconds
         rule = "rung must not be negative, epochs must be positive, and training_seconds must be part of seconds"
         return super().problems() + [rule] * wrong
 
 
 def _dev_loss(job: Job, step: int) -> float | None:
-    """Loss of the evaluation that gave the score of a trial, after so many steps; None if the task has no loss."""
+    """Loss from the evaluation behind a trial's score, after so many steps; None if the task has no loss."""
     evaluations = [line for line in read_log(job.folder) if line["split"] == "dev" and line["step"] == step]
     loss: float | None = evaluations[-1].get("loss") if evaluations else None
     return loss

@@ -1,4 +1,4 @@
-"""Lengths of a bundle, chosen from the token counts of its texts."""
+"""Choose a bundle's lengths from its texts' token counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
 
 
 def token_counts(directory: Path, described: DirectoryDescription, data: TaskData) -> np.ndarray:
-    """Token counts of up to 2,000 training texts, within the model's positions.
+    """Counts tokens in up to 2,000 training texts, within the model's positions.
 
     Raises:
       UserError: the model has no tokenizer.
@@ -45,7 +45,7 @@ def check_cuts(directory: Path, data: TaskData, length: int) -> None:
     """Logs how many texts are cut at the bundle's longest length, if any.
 
     Raises:
-      UserError: the model has no tokenizer, or cuts texts in a way that the length has no room for.
+      UserError: the model has no tokenizer, or the length has no room for its way to cut texts.
     """
     vocabulary = vocabulary_of(directory)
     assert vocabulary is not None
@@ -60,27 +60,26 @@ def check_cuts(directory: Path, data: TaskData, length: int) -> None:
 
 
 def usual_length(counts: np.ndarray, positions: int) -> int:
-    """The 95th percentile of token counts, rounded up to a multiple of 16, within the model's positions."""
+    """Returns the 95th percentile of token counts, rounded up to a multiple of 16, within the model's positions."""
     return min(rounded_up(float(np.percentile(counts, _PERCENTILE))), positions)
 
 
 def lengths_of(counts: Sequence[int] | np.ndarray, positions: int, cost: Callable[[int], float]) -> dict[int, float]:
-    """Chooses at most four lengths for texts, so that their mean cost is least if each is padded to the next length.
+    """Chooses at most four lengths for the least mean cost if each text is padded to the next length.
 
     The lengths are multiples of 16 within the model's positions.
 
     Args:
-      counts: token counts of the texts, at most `positions`.
+      counts: the texts' token counts, at most `positions`.
       positions: the model's positions.
-      cost: cost of a text with a length.
-
+      cost: returns the cost for a text with a length.
     Returns:
-      Length → share of the texts that are padded to it; ascending, and the last one holds all texts.
+      Length → share of the texts padded to it; ascending, and the last one holds all texts.
     """
     lengths, numbers = np.unique([min(rounded_up(count), positions) for count in counts], return_counts=True)
     costs = [cost(int(length)) for length in lengths]
     texts = np.concatenate([[0], np.cumsum(numbers)])
-    # Number of the shortest lengths whose texts are padded → least cost of these, and the lengths that they have.
+    # Number of shortest lengths with padded texts → least cost for these, and their new lengths.
     least: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for _ in range(MOST_LENGTHS):
         least = {0: least[0]} | {
@@ -102,7 +101,7 @@ def lengths_of(counts: Sequence[int] | np.ndarray, positions: int, cost: Callabl
 def measured_shares(
     constraints: Constraints, directory: Path, described: DirectoryDescription, data: TaskData
 ) -> dict[int, float]:
-    """Length of a measured text → share in the mean latency."""
+    """Returns a measured text's length → share in the mean latency."""
     if isinstance(constraints.length, int):
         return {constraints.length: 1.0}
     counts, positions = token_counts(directory, described, data), described.config.max_position_embeddings
@@ -117,11 +116,11 @@ def measured_shares(
 
 
 def padded_shares(shares: Mapping[int, float], lengths: Sequence[int]) -> dict[int, float]:
-    """Length → share of the texts that are padded to it, without lengths that no text has.
+    """Returns length → share of the texts padded to it, without lengths for no text.
 
     Args:
       shares: length → share of the texts.
-      lengths: lengths of a file; the longest holds all texts.
+      lengths: a file's lengths; the longest holds all texts.
     """
     padded = dict.fromkeys(sorted(lengths), 0.0)
     for length, share in shares.items():
@@ -132,12 +131,12 @@ def padded_shares(shares: Mapping[int, float], lengths: Sequence[int]) -> dict[i
 def fewer_and_fewer(
     lengths: Sequence[int], shares: Mapping[int, float], cost: Callable[[int], float]
 ) -> list[tuple[int, ...]]:
-    """All lengths, then the choices with one length less each, so that their mean cost is least.
+    """Returns all lengths, then the choices with one length less each, for the least mean cost.
 
     Args:
       lengths: ascending lengths; each choice has the longest.
       shares: length → share of the texts.
-      cost: cost of a text with a length.
+      cost: returns the cost for a text with a length.
     """
 
     def mean(chosen: tuple[int, ...]) -> float:
@@ -151,5 +150,5 @@ def fewer_and_fewer(
 
 
 def rounded_up(count: float) -> int:
-    """The next multiple of 16."""
+    """Rounds up to a multiple of 16."""
     return max(int(np.ceil(count / _MULTIPLE)), 1) * _MULTIPLE

@@ -1,4 +1,4 @@
-"""Costs of bundles, measured beside the teacher's, and kept for a later run that repeats the choice."""
+"""Measure bundles' costs beside the teacher's, and keep them for a later run that repeats the choice."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from pocketbert_bench.results import Measurement
 from pocketbert_bench.statistics import bootstrap_median, pair_ratios, round_medians
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
 
-# Costs of structures, predicted from measured networks; and costs of exported candidates.
+# Costs predicted for structures from measured networks; and costs measured for exported candidates.
 COSTS_FILE, MEASURED_FILE = "costs.json", "measurements.json"
 MEASUREMENTS_FOLDER = "measurements"
-# Share of the limit by which a busy machine may miss it.
+# A busy machine may miss the limit by this part of it.
 _NEAR = 0.1
-# A latency is certain if its interval is at most this share of it. Otherwise it is measured again, so many times at
-# most, and for this share of the time; winner and runner-up together take a tenth.
+# A latency is certain if its interval is at most this part of it. Otherwise it is measured again, at most so many
+# times, and for this part of the time; winner and runner-up together take a tenth.
 _CERTAIN, _MOST_MEASURED, _MEASURING_SHARE = 0.1, 4, 0.05
-# A smaller difference from the predicted latency may be an error of the prediction.
+# A smaller difference from the predicted latency may be a prediction error.
 _SLOWER = 1.05
 
 
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def doubt(self) -> str:
-        """A remark on a latency whose interval is wide; otherwise empty."""
+        """A remark if the latency's interval is wide; otherwise empty."""
         median, low, high = self.latency_ms
         if high - low <= _CERTAIN * median:
             return ""
@@ -64,12 +64,12 @@ class BundleMeasurements:
     """Measures bundles beside the teacher's, again if other programs disturb.
 
     Args:
-      folder: folder of the compression, which keeps them.
+      folder: the compression's folder, to keep the measurements.
       shares: see `measure`.
       limits: the limits.
       device: where they run.
-      minutes: time of the compression, or None.
-      teacher_ms: latency of the teacher's bundle by the measurements for predictions; infinite for another recipe.
+      minutes: time for the compression, or None.
+      teacher_ms: the teacher bundle's latency, measured for predictions; infinite for another recipe.
     """
 
     def __init__(
@@ -87,10 +87,11 @@ class BundleMeasurements:
         self._most_seconds = math.inf if minutes is None else 60 * minutes * _MEASURING_SHARE
 
     def of(self, name: str, bundle: Bundle, teacher: Bundle) -> Measured:
-        """The costs of a bundle, which an earlier attempt may have measured.
+        """Returns a bundle's costs, perhaps measured by an earlier attempt.
 
-        Other programs only add time, so the fastest measurement counts. Limits choose recipe, vocabulary and lengths of
-        a file, so a run with others may have measured another file of this candidate; its size tells them apart.
+        Other programs only add time, so the fastest measurement counts. Limits choose a file's recipe, vocabulary and
+        lengths, so a run with other limits may have measured another file for this candidate; its size tells them
+        apart.
         """
         measured = read_measured(self._folder)
         if name in measured and measured[name].size_mb == size_mb(bundle):
@@ -113,7 +114,7 @@ class BundleMeasurements:
         return costs
 
     def misses_only_now(self, costs: Measured) -> str:
-        """Why costs that are beyond the limits would be within them at the machine's usual speed; otherwise empty."""
+        """Explains why costs beyond the limits would be within them at the machine's usual speed; otherwise empty."""
         slowdown = max(costs.teacher_ms / self.teacher_ms, 1.0)
         usual = dataclasses.replace(costs.upper, latency_ms=costs.upper.latency_ms / slowdown)
         if slowdown < _SLOWER or not self._limits.excess(costs.upper) or self._limits.excess(usual):
@@ -139,12 +140,11 @@ def measure(
     Args:
       bundle: the bundle.
       teacher: the teacher's bundle.
-      shares: length in tokens → share in the mean latency. The ends of its interval are means of the ends of each
-        length, so the interval is rather too wide.
+      shares: length in tokens → share in the mean latency. Both ends of its interval are means over the lengths, so the
+        interval is rather too wide.
       device: where they run.
-      threads: threads of a call.
-      folder: keeps what an interrupted call has measured on a phone.
-
+      threads: threads per call.
+      folder: keeps an interrupted call's measurements on a phone.
     Raises:
       UserError: a bundle does not run.
     """
@@ -158,7 +158,7 @@ def measure(
         candidate = of["candidate", length]
         samples = np.array(candidate.latency_us) / 1e3
         latency += share * np.array([np.median(samples), *bootstrap_median(samples)])
-        # Other programs slow down both networks of a round.
+        # Other programs slow down both networks in a round.
         teacher_ms += share * float(np.median(samples)) / round_ratio(candidate, of["teacher", length])
         memory = max(memory, candidate.peak_memory_bytes or 0)
         runtime = f"{candidate.runtime.name} {candidate.runtime.version}" if candidate.runtime else ""
@@ -173,24 +173,23 @@ def measure(
 
 
 def size_mb(bundle: Bundle) -> float:
-    """Size of a bundle's file, in MB of 10⁶ bytes."""
+    """Returns a bundle's file size, in MB of 10⁶ bytes."""
     return (bundle.directory / MODEL_FILE).stat().st_size / 1e6
 
 
 def round_ratio(first: Measurement, second: Measurement) -> float:
-    """Median ratio of two latencies over the rounds in which both were measured."""
+    """Returns the median ratio between two latencies over their common rounds."""
     rounds = [round_medians(one.latency_us, one.round_sizes) for one in (first, second)]
     count = min(map(len, rounds))
     return float(np.median(pair_ratios(*(latencies[:count].tolist() for latencies in rounds))))
 
 
 def check_measurements(run: Path, networks: Mapping[str, Any]) -> None:
-    """Checks that a run has measured networks like those of this one.
+    """Checks that another run has measured this run's networks.
 
     Args:
-      run: folder of the earlier run.
-      networks: what the networks depend on, as the run records it.
-
+      run: the earlier run's folder.
+      networks: everything the networks depend on, as the run records it.
     Raises:
       UserError: it has not finished, is a run of another command, or has other networks.
     """
@@ -205,15 +204,11 @@ def check_measurements(run: Path, networks: Mapping[str, Any]) -> None:
 
 
 def read_measured(folder: Path) -> dict[str, Measured]:
-    """Name of an exported candidate → its costs.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Reads the exported candidates' costs by name; raises a `UserError` if the file is damaged."""
     path = folder / MEASURED_FILE
     return from_json(dict[str, Measured], read_json(path), str(path)) if path.exists() else {}
 
 
 def write_measured(measured: Mapping[str, Measured], folder: Path) -> None:
-    """Writes the costs of exported candidates."""
+    """Writes the exported candidates' costs."""
     write_json(folder / MEASURED_FILE, {name: dataclasses.asdict(costs) for name, costs in measured.items()})

@@ -1,4 +1,4 @@
-"""Result of a compression."""
+"""The result of a compression."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ LEADERBOARD_FILE = "leaderboard.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompressResult:
-    """Result of a finished compression.
+    """A finished compression's result.
 
     Attributes:
       bundle_directory: the verified bundle.
       model_directory: its float model.
       report: the page.
-      main_metric: metric of the scores.
-      metrics: metrics of the bundle on the final split.
-      interval: 95 % interval of the main metric.
-      teacher_score: main metric of the teacher's bundle on the final split.
+      main_metric: the scores' metric.
+      metrics: the bundle's metrics on the final split.
+      interval: the main metric's 95 % interval.
+      teacher_score: main metric on the final split for the teacher's bundle.
       teacher_dev_score: the same on the dev split, to compare with the leaderboard.
-      points_lost: points lost against the teacher's bundle on the final split, with the ends of the paired 95 %
+      points_lost: points lost against the teacher's bundle on the final split, and both ends of the paired 95 %
         interval.
-      parts: for each class with at least 30 final examples the fields of `pocketbert_bench.paired_scores.PartLoss`,
-        the largest loss first; none with folds.
-      latency_ms: measured median latency, with the ends of its 95 % interval.
+      parts: `pocketbert_bench.paired_scores.PartLoss` fields for each class with at least 30 final examples, the
+        largest loss first; none with folds.
+      latency_ms: measured median latency, and both ends of its 95 % interval.
       teacher_latency_ms: median latency of the teacher's bundle in the same run.
       size_mb: size of model.tflite, in MB of 10⁶ bytes.
-      memory_mb: peak of resident memory, in MB of 10⁶ bytes; 0 if the device does not report it.
-      lengths: tokens of the measured texts.
-      shares: share of each length in the latency, which is a mean over the texts.
+      memory_mb: peak resident memory, in MB of 10⁶ bytes; 0 if the device does not report it.
+      lengths: tokens in the measured texts.
+      shares: each length's share in the latency, a mean over the texts.
       sentence: the answer in one sentence.
-      outcome: score on the final split with its interval, baselines and verdict, as
-        `pocketbert.tasks.scores.Scores.outcome` gives it.
+      outcome: score on the final split with its interval, baselines and verdict, as in
+        `pocketbert.tasks.scores.Scores.outcome`.
       notes: remarks on the choice, the measurement and the outcome.
-      leaderboard: one row for each candidate that was trained, the best first.
+      leaderboard: one row for each trained candidate, the best first.
       minutes: the budget, or None.
       trials: the budget, or None.
       seconds: duration of all attempts.
-      training_seconds: seconds of it in steps and evaluations of teacher and candidates, without those of folds.
+      training_seconds: seconds in steps and evaluations for teacher and candidates, without folds.
     """
 
     bundle_directory: str
@@ -73,7 +73,7 @@ class CompressResult:
     trials: int | None
     seconds: float
     training_seconds: float
-    # Absent in results of earlier commits.
+    # Absent in results from earlier commits.
     parts: Sequence[dict[str, Any]] = ()
 
     @property
@@ -83,7 +83,7 @@ class CompressResult:
 
 
 def winner_of(like: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """Name and recipe of the winner of a finished run; or a name as it is, without a recipe.
+    """Returns a finished run's winner, name and recipe; or a name as it is, without a recipe.
 
     Raises:
       UserError: it is a folder without a finished run of `compress`.

@@ -1,4 +1,4 @@
-"""The files of a finished compression: written aside, and exchanged for those of an earlier, smaller budget."""
+"""Write a finished compression's files aside, and exchange them for those from an earlier, smaller budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pocketbert.trials.scores import front
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.outcome import LEADERBOARD_FILE
 
-# New files until all of them are there.
+# New files until all are there.
 ASIDE_FOLDER = "next"
 BUNDLE_FOLDER, MODELS_FOLDER = "bundle", "models"
 # The result comes last: with it, the new files are complete.
@@ -23,10 +23,10 @@ PUBLISHED = (BUNDLE_FOLDER, MODEL_FOLDER, MODELS_FOLDER, REPORT_FILE, LEADERBOAR
 
 
 def publish(folder: Path, temporary: tuple[str, ...]) -> None:
-    """Puts the complete files of `ASIDE_FOLDER` in place, as a killed attempt may have begun; removes incomplete ones.
+    """Puts the complete files from `ASIDE_FOLDER` in place, even if a killed attempt began; removes incomplete ones.
 
     Args:
-      folder: folder of the compression.
+      folder: the compression's folder.
       temporary: names in it that nothing reads after the result.
     """
     aside = folder / ASIDE_FOLDER
@@ -42,14 +42,14 @@ def publish(folder: Path, temporary: tuple[str, ...]) -> None:
 
 
 def kept_models(folder: Path) -> dict[str, Path]:
-    """Name of a candidate → model directory that the finished compression in `folder` keeps; empty without one."""
+    """Candidate's name → model directory kept by the finished compression in `folder`; empty without one."""
     path = folder / RESULT_FILE
     rows = read_result(path)["leaderboard"] if path.exists() else ()
     return {row["name"]: (folder / row["model"]).absolute() for row in rows if row["model"]}
 
 
 def link(source: Path, target: Path) -> None:
-    """Copies a folder whose files are only ever replaced, by links if the file system has them."""
+    """Copies a folder by links, if the file system has them; only for files that are always replaced as a whole."""
     shutil.copytree(source, target, copy_function=_link)
 
 
@@ -61,7 +61,7 @@ def _link(source: str, target: str) -> None:
 
 
 def kept_folders(board: Sequence[tuple[StudentCandidate, dict[str, Any]]]) -> dict[StudentCandidate, str]:
-    """The winner and those that no faster candidate beats → their folders in the run."""
+    """The winner and the other candidates on the front → their folders in the run."""
     best = front(board, lambda pair: pair[1]["latency_ms"], lambda pair: pair[1]["score"])
     return {
         # The winner's model has its bundle's vocabulary; the whole one can train further.

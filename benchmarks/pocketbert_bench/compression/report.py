@@ -1,4 +1,4 @@
-"""The page of a compression: the answer, score against latency, and every candidate."""
+"""The compression's page: the answer, score against latency, and every candidate."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def page(result: Mapping[str, Any], inputs: Inputs, bundle: Path) -> str:
 
     Args:
       result: fields of `CompressResult`.
-      inputs: the input of the compression.
-      bundle: the bundle, whose checks and model card the page shows.
+      inputs: the compression's input.
+      bundle: the bundle; the page shows its checks and model card.
     """
     rows, metric, constraints = result["leaderboard"], result["main_metric"], inputs.constraints
     (winner,) = [row for row in rows if row["chosen"]]
@@ -104,7 +104,7 @@ def _training(row: Mapping[str, Any]) -> str:
 
 
 def _others(result: Mapping[str, Any]) -> list[list[str]]:
-    """What another limit of the latency gives: the front's other candidates and the teacher, against the winner."""
+    """The effect of another latency limit: the front's other candidates and the teacher, against the winner."""
     rows = [row for row in result["leaderboard"] if row["score"] is not None]
     (winner,) = [row for row in rows if row["chosen"]]
     best = front(rows, lambda row: row["latency_ms"], lambda row: row["score"])
@@ -116,7 +116,7 @@ def _others(result: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _plot(rows: Sequence[Mapping[str, Any]], limit: float | None) -> dict[str, Any]:
-    """Coordinates of a circle for each candidate, of the front as steps, and of the limit."""
+    """Coordinates for candidates as circles, the front as steps, and the limit."""
     latencies = [row["latency_ms"] for row in rows]
     plot = Scatter([0.0, *latencies, *([limit] if limit else [])], [row["score"] for row in rows])
     best = front(rows, lambda row: row["latency_ms"], lambda row: row["score"])

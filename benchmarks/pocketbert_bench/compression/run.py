@@ -85,14 +85,14 @@ COMPRESSION_FILES = (
 )
 # Nothing reads them after the result.
 _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
-# Teacher's bundle, one trial, its bundle and the page.
+# Time for the teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
-# So many dev examples, and so many for each minute, are scored by each evaluation. `_COMPARED` times as many compare
-# the best two candidates.
+# Each evaluation scores so many dev examples, and so many for each minute. The comparison between the best two
+# candidates reads `_COMPARED` times as many.
 _LEAST_DEV, _DEV_A_MINUTE, _COMPARED = 500, 100, 3
 # A new head starts from a fit on so many examples for each minute.
 _HEAD_EXAMPLES_A_MINUTE = 300
-# Export and gate, in exports of the teacher, which is slower; seconds of measurement and page.
+# Export and gate, measured in exports of the slower teacher; seconds for measurement and page.
 _ENDING_EXPORTS, _ENDING_SECONDS = 0.9, 10
 _EXPORT = "export of the teacher"
 
@@ -119,12 +119,12 @@ def compress(
     workers: Workers | None = None,
     overwrite: bool = False,
 ) -> CompressResult:
-    """Finds the best verified bundle of your data within limits.
+    """Finds the best verified bundle for your data within limits.
 
-    It fine-tunes a teacher unless `model` is one, cuts smaller networks out of it, trains those whose predicted
-    latency and size are within the limits, first shortly and then the best ones longer, and exports the winner. The
-    dev split chooses; the final split gives the scores of the result. With folds, the choice is repeated on each of
-    them, and the scores are means over their final splits; then a model is chosen from all examples.
+    It fine-tunes a teacher unless `model` is one, cuts smaller networks out of it, trains those with predicted latency
+    and size within the limits, first shortly and then the best ones longer, and exports the winner. The dev split
+    chooses; the final split gives the result's scores. With folds, the choice is repeated on each, and the scores are
+    means over their final splits; then a model is chosen from all examples.
 
     Call it again with the same arguments to resume an interrupted run. With more `minutes` or `trials`, a finished run
     continues from its candidates, and its result is replaced at the end; with fewer, you get its result.
@@ -136,35 +136,34 @@ def compress(
 
     Args:
       model: a model fine-tuned on the task (the teacher), an encoder to fine-tune first, or None for all-MiniLM-L6-v2.
-      data: the task and its labelled examples; soft labels or unlabelled texts teach candidates that learn predictions.
-      output: folder of the run: `bundle/`, `model/`, `models/`, `report.html`, `leaderboard.json`, `result.json`.
+      data: the task and its labelled examples; candidates that learn predictions also read soft labels or unlabelled
+        texts.
+      output: the run's folder: `bundle/`, `model/`, `models/`, `report.html`, `leaderboard.json`, `result.json`.
       constraints: the limits.
-      minutes: time from start to the finished bundle, without interruptions; exactly one of `minutes` and `trials`.
+      minutes: time from start to the finished bundle, without interruptions; pass either `minutes` or `trials`.
       trials: number of candidates to train instead of a time.
-      measurements: folder of a finished run with the same networks, whose measured costs this one takes. With `trials`,
-        the same options give the same winner then.
-      kfold: number of folds that give the final score; None for five below 500 examples, otherwise one final split
-        with 15 % of the examples, or the test split of `data`.
-      recipe: recipe of the bundle, without calibration, or mixed; None for dynamic_wi8, and with a limit of the size
-        also for dynamic_wi4.
+      measurements: folder of a finished run with the same networks; reuse its measured costs. With `trials`, the same
+        options then give the same winner.
+      kfold: number of folds for the final score; None for five below 500 examples, otherwise one final split with 15 %
+        of the examples, or the test split in `data`.
+      recipe: the bundle's recipe, without calibration, or mixed; None for dynamic_wi8, and with a size limit also for
+        dynamic_wi4.
       students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
         directories.
       supernet: supernet of `pocketbert search`, a model directory with the teacher's vocabulary. EfficientBERTs among
         the students start from slices of its weights, and a few parts of it with other expressions train, too.
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.
-      slices: name → id of an example, its line or row number → value. The page has the loss for each value with at
-        least 30 final examples.
-      like: folder of a finished run, of which only the winner's structure and method are trained, with its recipe; or
-        the name of a candidate, as in a leaderboard.
+      slices: name → example id (its line or row number) → value. The page has the loss for each value with at least 30
+        final examples.
+      like: folder of a finished run; train only its winner's structure and method, with its recipe. Or the name of a
+        candidate, as in a leaderboard.
       stop_below_baseline: stop if a simple method is better than the teacher, instead of warning.
       card: facts for the model card.
       seed: random seed.
-      workers: where candidates train; None for one after another in this process.
+      workers: train the candidates; None for one after another in this process.
       overwrite: discard a finished run in the output folder, or a run with other options.
-
     Returns:
       The bundle with its scores.
-
     Raises:
       UserError: no candidate can meet the limits, there are too few examples, or `output` contains another run.
       TrainingFailed: the teacher or all candidates diverged, or no trained candidate met limits and gate.
@@ -207,11 +206,7 @@ def compress(
 
 
 def planned_candidates(inputs: Inputs) -> list[StudentCandidate]:
-    """Candidates that `compress` would train, in the order of trials, with predicted costs.
-
-    Raises:
-      UserError: no candidate can meet the limits.
-    """
+    """Lists `compress`'s candidates in order, with predicted costs; raises a `UserError` if none meets the limits."""
     return candidates_within(inputs, measured_costs(inputs))
 
 
@@ -222,7 +217,7 @@ class _Compression:
         self._inputs, self._workers = inputs, workers
 
     def is_finished(self, folder: Path) -> bool:
-        """Whether a folder has a result of this budget or of a larger one."""
+        """Whether a folder has a result for this budget or a larger one."""
         publish(folder, _TEMPORARY)
         path = folder / RESULT_FILE
         if not path.exists():
@@ -236,11 +231,11 @@ class _Compression:
     def run(self, folder: Path) -> dict[str, Any]:
         """Runs or resumes; returns the fields of `CompressResult` but for the paths."""
         inputs = self._inputs
-        # The trials of an earlier version are refused before the teacher trains.
+        # An earlier version's trials are refused before the teacher trains.
         for path in (folder / JOURNAL_FILE, *folder.glob(f"{FOLDS_FOLDER}/*/{JOURNAL_FILE}")):
             Journal(path, (Trial,))
         with RunClock(folder / TIME_FILE) as clock:
-            # Before anything is written, and before the teacher trains: limits that nothing can meet, and a full disk.
+            # Before anything is written, and before the teacher trains: impossible limits, and a full disk.
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else measured_costs(inputs)
             candidates = candidates_within(inputs, costs)
             if not (folder / OPTIONS_FILE).exists():
@@ -374,7 +369,7 @@ def _check_minutes(inputs: Inputs, seconds: float) -> None:
 
 
 def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
-    """The input with a part of the dev split and of the examples from which heads start, if the time is short."""
+    """Reduces the dev split and the examples from which heads start, if the time is short."""
     if inputs.minutes is None:
         return inputs
     minutes, data, usual = inputs.minutes, inputs.splits.data, inputs.head_examples
@@ -391,10 +386,10 @@ def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
 
 
 def _ending(clock: RunClock) -> float:
-    """Seconds of an export, its measurement and the page."""
+    """Seconds for an export, its measurement and the page."""
     return _ENDING_EXPORTS * clock.recorded[_EXPORT] + _ENDING_SECONDS
 
 
 def _recorded(clock: RunClock, folder: Path) -> Record:
-    """Records numbers of a run or a fold."""
+    """Records numbers for a run or a fold."""
     return lambda name, value: clock.record(f"{folder.name}: {name}", value)

@@ -29,37 +29,37 @@ from pocketbert_bench.compression.sources import has_soft_labels
 from pocketbert_bench.compression.trial_examples import BATCH, planned_epochs, trial_steps
 
 TRIALS_FOLDER = "trials"
-# Steps of a first rung: fewer tell little about a candidate.
+# A first rung's steps: fewer tell little about a candidate.
 _STEPS, _MOST_EPOCHS, _UNLIMITED = 120, 8, 10**6
-# Each rung trains so many times the epochs of the first one, from the weights of the rung before.
+# Each rung trains so many times the first one's epochs, from the weights of the rung before.
 _FACTORS = (1, 2, 4)
-# Shares of the time after which first and second rungs end.
+# First and second rungs end after these parts of the time.
 _FIRST_SHARE, _SECOND_SHARE = 0.5, 0.75
-# So many first candidates share the time of first rungs equally if they would take longer.
+# So many first candidates share the first rungs' time equally if they would take longer.
 _KINDS = 3
 # The best third trains further.
 PROMOTED = 3
-# So many keep their weights.
+# So many candidates keep their weights.
 KEPT = 24
 
 
 class Rungs:
-    """Trials of candidates in rungs.
+    """Trains candidates in rungs.
 
     Args:
-      folder: folder of the run.
+      folder: the run's folder.
       journal: receives the trials.
-      shared: what all trials share.
-      teacher: architecture of the teacher.
-      workers: where trials run.
+      shared: data and options for all trials.
+      teacher: the teacher's architecture.
+      workers: run the trials.
       seed: random seed.
-      start: writes the weights from which a candidate starts to a folder, unless they are in another one; returns it.
-      record: returns the number with a name from an earlier attempt, or records a new one.
-      budget: what the budget of the run is called in names of numbers that depend on it.
-      kept: name of a candidate → model directory from a finished run with a smaller budget, whose trials the journal
-        has; the weights of others are gone.
+      start: writes a candidate's initial weights to a folder, unless another folder has them; returns the folder.
+      record: returns a named number from an earlier attempt, or records a new one.
+      budget: the run's budget, as it appears in names of recorded numbers.
+      kept: candidate → model directory, from a finished run with a smaller budget and the same journal; the other
+        candidates' weights are gone.
       limits: the limits.
-      least_score: the dev score that candidates need; None if the points lost have no limit.
+      least_score: the necessary dev score; None without a limit on the points lost.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Rungs:
         self._refused: set[tuple[str, int]] = set()
 
     def refuse(self, candidate: StudentCandidate) -> None:
-        """Leaves out the best trial of a candidate, whose file is not accepted; an earlier one may be the best then."""
+        """Leaves out a candidate's best trial, whose file is not accepted; an earlier one may be the best then."""
         self._refused.add((candidate.name, self.best_rung(candidate)))
 
     @property
@@ -105,8 +105,8 @@ class Rungs:
 
         Args:
           candidates: candidates in order.
-          seconds_left: time left for trials; it is asked again after each trial.
-          total: time of all trials.
+          seconds_left: returns the time left for trials; called again after each trial.
+          total: seconds for all trials.
           most: number of first rungs instead of a time, or None.
         """
         self._seconds_left, self._most = seconds_left, most
@@ -146,7 +146,7 @@ class Rungs:
             self._train({candidate: (rung, epochs) for candidate, (rung, epochs) in last.items() if epochs}, 0.0)
 
     def _first_rungs(self, candidates: Sequence[StudentCandidate], total: float) -> list[StudentCandidate]:
-        """Trains first rungs; returns all candidates that have one."""
+        """Trains first rungs; returns all candidates with one."""
         tried = [candidate for candidate in candidates if self._finished(candidate, 0)]
         waiting = [candidate for candidate in candidates if candidate not in tried]
         kinds, most = min(_KINDS, len(candidates)), self._most or len(candidates)
@@ -169,7 +169,7 @@ class Rungs:
         return tried
 
     def _drop_weights(self, tried: Sequence[StudentCandidate]) -> None:
-        """Deletes initial weights, and those of candidates that neither train further nor are on the front."""
+        """Deletes initial weights, and those of candidates neither on the front nor due for further training."""
         for candidate in tried:
             shutil.rmtree(self._initial(candidate), ignore_errors=True)
         ordered = self._promising(tried, 1) if self.scored else []
@@ -190,9 +190,9 @@ class Rungs:
         return (candidates[start : start + size] for start in range(0, len(candidates), size))
 
     def _promising(self, candidates: Sequence[StudentCandidate], rungs: int) -> list[StudentCandidate]:
-        """Candidates with a score, in the order in which they deserve more training by their first rungs.
+        """Sorts candidates with a score by their claim to more training, judged by their first rungs.
 
-        With a limit of the points lost, those near it; without any limit, those that no faster one beats.
+        With a limit on the points lost, those near it lead; without any limit, those on the front.
         """
         ranked = [candidate for candidate in self.ranked(candidates, rungs) if self.has_weights(candidate)]
         scored = {candidate: self.score(candidate, rungs) for candidate in ranked}
@@ -204,9 +204,9 @@ class Rungs:
         return ranked
 
     def preferred(self, candidates: Sequence[StudentCandidate]) -> list[StudentCandidate]:
-        """Candidates that the limits allow by their dev scores, in the order in which they are chosen.
+        """Returns candidates within the limits by their dev scores, the preferred ones first.
 
-        The best ones; with a limit of the points lost, the fastest within it; without any limit, the fastest within one
+        The best ones; with a limit on the points lost, the fastest within it; without any limit, the fastest within one
         standard error of the best.
         """
         ranked = [candidate for candidate in self.ranked(candidates) if self.has_weights(candidate)]
@@ -222,7 +222,7 @@ class Rungs:
         return sorted(near, key=lambda candidate: candidate.cost.latency_ms)
 
     def leaderboard(self, winner: StudentCandidate) -> list[tuple[StudentCandidate, dict[str, Any]]]:
-        """Each candidate that was trained and its row, the best first, and those that failed."""
+        """Returns each trained candidate and its row, the best first, and those that failed."""
         failed = [candidate for candidate in self._started if self.best_trial(candidate) is None]
         return [
             (candidate, self._row(candidate, chosen=candidate is winner))
@@ -230,23 +230,23 @@ class Rungs:
         ]
 
     def training(self, candidate: StudentCandidate) -> list[tuple[Trial, float]]:
-        """The trials that one after another made the best weights, and the epochs of each."""
+        """Returns the trials behind the best weights, one after another, and each trial's epochs."""
         trials, last = self._of(candidate), self.best_trial(candidate)
         chain: list[tuple[Trial, float]] = []
         while last is not None:
             earlier = trials[: trials.index(last)]
             before = max((trial.epochs for trial in earlier), default=0)
-            # Differences between parts are rounded, so that whole epochs stay whole.
+            # Differences between parts are rounded: whole epochs stay whole.
             chain.insert(0, (last, round(last.epochs - before, 6)))
             last = best(earlier) if scores(earlier) else None
         return chain
 
     def ranked(self, candidates: Sequence[StudentCandidate], rungs: float = math.inf) -> list[StudentCandidate]:
-        """Candidates with a score, the best first; equal scores go to the lower loss, then to the faster one.
+        """Sorts candidates with a score, the best first; equal scores go to the lower loss, then to the faster one.
 
         Args:
           candidates: the candidates.
-          rungs: number of first rungs that count.
+          rungs: number of first rungs to count.
         """
         # Raises TrainingFailed if no trial has a score.
         best(self._journal.records)
@@ -255,39 +255,34 @@ class Rungs:
         return sorted(ranks, key=lambda candidate: (ranks[candidate], candidate.cost.latency_ms))
 
     def score(self, candidate: StudentCandidate, rungs: float = math.inf) -> float:
-        """Best score of a candidate over its first rungs."""
+        """Returns a candidate's best score over its first rungs."""
         trial = self.best_trial(candidate, rungs)
         assert trial is not None and trial.score is not None
         return trial.score
 
     def best_trial(self, candidate: StudentCandidate, rungs: float = math.inf) -> Trial | None:
-        """The trial of a candidate with the best rank in its first rungs; the earlier one if they are equal."""
+        """Returns a candidate's trial with the best rank in its first rungs; the earlier one if they are equal."""
         trials = [trial for trial in self._of(candidate) if trial.rung < rungs]
         trials = [trial for trial in trials if (trial.candidate, trial.rung) not in self._refused]
         return best(trials) if scores(trials) else None
 
     def best_rung(self, candidate: StudentCandidate) -> int:
-        """Rung of the best trial."""
+        """Returns the best trial's rung."""
         trial = self.best_trial(candidate)
         assert trial is not None
         return trial.rung
 
     def model(self, candidate: StudentCandidate) -> Path:
-        """Model directory of the best trial."""
+        """Returns the best trial's model directory."""
         model = self._folder(candidate, self.best_rung(candidate)) / MODEL_FOLDER
         return model if model.exists() else self._kept.get(candidate.name, model)
 
     def has_weights(self, candidate: StudentCandidate) -> bool:
-        """Whether the weights of the best trial are there."""
+        """Whether the best trial still has its weights."""
         return self.best_trial(candidate) is not None and self.model(candidate).exists()
 
     def _train(self, planned: Mapping[StudentCandidate, tuple[int, float]], end: float) -> None:
-        """Trains candidates for some epochs in a rung, unless they have finished it.
-
-        Args:
-          planned: candidates, and number of the rung and epochs of each.
-          end: time that must be left when training stops.
-        """
+        """Trains candidates, each for its rung and epochs unless finished, until `end` seconds are left."""
         jobs = {}
         for candidate, (rung, count) in planned.items():
             if self._finished(candidate, rung) is None:
@@ -310,7 +305,7 @@ class Rungs:
             self._journal.add(trial)
 
     def _steps_of(self, candidate: StudentCandidate, epochs: float) -> float:
-        """Steps of some epochs, or of a part of one."""
+        """Steps in some epochs, or in a part of one."""
         training = candidate.training
         return passes(training.method) * trial_steps(self._shared.data, epochs, unlabelled=training.unlabelled)
 
@@ -321,7 +316,7 @@ class Rungs:
         return next((trial for trial in self._of(candidate) if trial.rung == rung), None)
 
     def _initial(self, candidate: StudentCandidate) -> Path:
-        """Model directory of its weights before the first rung."""
+        """Model directory with a candidate's weights before the first rung."""
         return self._root / candidate.name / "start"
 
     def _folder(self, candidate: StudentCandidate, rung: int) -> Path:
@@ -362,11 +357,11 @@ class Rungs:
         }
 
     def _planned_epochs(self, usual: int, seconds: float) -> float:
-        """Epochs of a trial in some time; without a limit, the usual ones."""
+        """A trial's epochs in some time; without a limit, the usual ones."""
         return usual if self._most else planned_epochs(usual, len(self._shared.data.train), seconds)
 
     def _last_epochs(self, candidate: StudentCandidate) -> float:
-        """Epochs of the last rung; 0 if there is less time than for the first one."""
+        """The last rung's epochs; 0 if there is less time than for the first one."""
         usual = _UNLIMITED if len(self._candidates) == 1 else math.ceil(self._epochs) * _FACTORS[2]
         least = self._durations.seconds(candidate, self._of(candidate)[0].epochs)
 
@@ -377,7 +372,7 @@ class Rungs:
         return self._record(f"epochs of {candidate.name} in {self._budget}", planned)
 
     def _last_rung(self, candidate: StudentCandidate) -> int:
-        """Number of the last rung; in a larger time, a candidate continues after the one that it has."""
+        """Number of the last rung; in a larger time, a candidate continues after its latest one."""
         last = len(_FACTORS) - 1
         if self._most:
             return last

@@ -1,4 +1,4 @@
-"""What candidates learn from: labels, soft labels of any teacher, and the teacher of the compression."""
+"""Sources for candidates: labels, soft labels from any teacher, and the compression's teacher."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pocketbert.training.finetune import plan_finetuning
 
 
 def has_soft_labels(data: TaskData) -> bool:
-    """Whether the training examples have the probabilities of a teacher."""
+    """Whether the training examples have a teacher's probabilities."""
     return getattr(data.train, SOFT_LABELS, None) is not None
 
 
 def without_soft_labels(data: TaskData) -> TaskData:
-    """The data of a training that learns labels, or features of the teacher that are no predictions."""
+    """Removes soft labels, to learn labels or teacher features other than predictions."""
     train: Any = data.train
     return (
         dataclasses.replace(data, train=dataclasses.replace(train, soft_labels=None)) if has_soft_labels(data) else data
@@ -34,7 +34,7 @@ def without_soft_labels(data: TaskData) -> TaskData:
 
 
 def soft_label_problems(data: TaskData) -> list[str]:
-    """Reasons why a compression cannot learn the soft labels of its examples; empty if they have none."""
+    """Lists reasons why a compression cannot learn its examples' soft labels; empty if they have none."""
     if not has_soft_labels(data):
         return []
     problems = []
@@ -43,7 +43,7 @@ def soft_label_problems(data: TaskData) -> list[str]:
             f"unlabelled texts have no soft labels; received {data.unlabelled.source} beside them; leave it out, or "
             "predict its probabilities, too, and put all into one table without labels"
         )
-    # Splits that were not passed are drawn from the training examples.
+    # Missing splits are drawn from the training examples.
     splits = {
         argument("dev"): data.dev,
         argument("test_file", python="test="): data.train if data.test is None else data.test,
@@ -58,7 +58,7 @@ def soft_label_problems(data: TaskData) -> list[str]:
 
 
 def soft_label_note(data: TaskData) -> str:
-    """What candidates learn instead of the teacher's predictions; empty without soft labels."""
+    """Describes the replacement for the teacher's predictions; empty without soft labels."""
     if not has_soft_labels(data):
         return ""
     labels = "the most likely ones" if getattr(data.train, "has_likely_labels", False) else "the label column"
@@ -69,10 +69,10 @@ def soft_label_note(data: TaskData) -> str:
 
 
 def can_teach(described: DirectoryDescription, data: TaskData) -> bool:
-    """Whether a model has one head, for the kind and the labels of the data in any order.
+    """Whether a model has one head, for the data's kind and labels in any order.
 
     Raises:
-      UserError: its labels have no names, or another order that the data cannot take.
+      UserError: its labels have no names, or an order impossible for the data.
     """
     if len(described.tasks) != 1 or described.tasks[0].kind != data.task.kind:
         return False
@@ -83,7 +83,7 @@ def can_teach(described: DirectoryDescription, data: TaskData) -> bool:
             f"compress: the model must name its labels; received {', '.join(labels)}, and the data have "
             f"{', '.join(of_data)}; write the names into id2label of its config.json"
         )
-    # Tags of words have names until they are encoded, so any order fits them.
+    # Word tags have names until they are encoded, so any order fits them.
     named = data.task.rules.reads == "spans" and {*labels} == {*of_data} and not has_soft_labels(data)
     if same and labels != of_data and data.task.kind != "classification" and not named:
         raise UserError(
@@ -94,10 +94,10 @@ def can_teach(described: DirectoryDescription, data: TaskData) -> bool:
 
 
 def read_as_teacher(data: TaskData, described: DirectoryDescription) -> TaskData:
-    """The data with a task that reads pairs as the teacher does.
+    """Returns the data with a task that reads pairs as the teacher does.
 
     Raises:
-      UserError: the task of the data reads the texts of a pair one by one, and the teacher reads them jointly.
+      UserError: the data's task reads a pair's texts one by one, and the teacher reads them jointly.
     """
     pairs = described.tasks[0].pairs
     if data.task.pairs == pairs:
@@ -112,13 +112,13 @@ def read_as_teacher(data: TaskData, described: DirectoryDescription) -> TaskData
 
 
 def in_better_form(data: TaskData, encoder: Path, positions: int, divided: TaskData, seed: int) -> tuple[TaskData, str]:
-    """The data with the form of pairs that `finetune` chooses by default, and a remark if it compares both.
+    """Returns the data with `finetune`'s default form for pairs, and a remark if it compares both forms.
 
     Args:
       data: the task and its examples.
       encoder: model directory of the encoder that becomes the teacher.
       positions: its maximum sequence length.
-      divided: the data whose training examples choose.
+      divided: the data with the training examples for the comparison.
       seed: random seed.
     """
     if data.task.rules.head != "sentence" or data.task.pairs or not data.train.has_pairs:
@@ -135,7 +135,7 @@ def in_better_form(data: TaskData, encoder: Path, positions: int, divided: TaskD
 
 
 def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> DistillationSpec:
-    """What a method knows of the models and the task; for the arguments see `methods.trainings`."""
+    """Describes the models and the task for a method; for the arguments see `methods.trainings`."""
     return DistillationSpec(
         teacher=teacher.config,
         student=student,
@@ -152,10 +152,10 @@ def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: En
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What a distillation learns from.
+    """A distillation's sources.
 
     Attributes:
-      soft_labels: whether it learns the soft labels of the examples.
+      soft_labels: whether it learns the examples' soft labels.
       teacher: whether it reads the teacher.
     """
 
@@ -164,7 +164,7 @@ class Sources:
 
 
 def sources_of(method: Method, data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> Sources:
-    """What a method learns from: soft labels, if there are some, replace the logits of the teacher.
+    """Returns a method's sources: soft labels, if there are some, replace the teacher's logits.
 
     Args:
       method: the method.

@@ -1,4 +1,4 @@
-"""Disk space of a compression, predicted from the sizes of its networks."""
+"""Predict disk space for a compression from its networks' sizes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from pocketbert_bench.compression.rungs import KEPT, PROMOTED
 
 # While a network trains: the best weights, and two checkpoints of weights and two moments.
 _COPIES = 7
-# Longer trainings of the best third, which keep their weights, too.
+# Longer trainings for the best third, which keep their weights, too.
 _LONGER = 2
-# Tokenizer, logs and pages of a folder.
+# A folder's tokenizer, logs and pages.
 _SMALL_FILES = 1_000_000
 
 
 def space_needed(
     inputs: Inputs, costs: Mapping[str, CostModel], candidates: Sequence[StudentCandidate], parallel: int
 ) -> int:
-    """Most bytes that a compression has on the disk at a time.
+    """Predicts the most bytes on the disk at a time.
 
     Args:
-      inputs: the input of the compression.
-      costs: the model of each recipe.
+      inputs: the compression's input.
+      costs: each recipe's model.
       candidates: candidates in the order of trials.
       parallel: number of trials at a time.
     """
     config, trials = inputs.described.config, min(inputs.trials or len(candidates), len(candidates))
     teacher = 0 if inputs.is_teacher else _bytes(config)
-    # The largest ones, since nobody knows which of them keep their weights.
+    # The largest ones, since nobody knows which keep their weights.
     kept = min(trials, KEPT)
     sizes = sorted(_bytes(candidate.structure.config(config)) + _SMALL_FILES for candidate in candidates)[-kept:]
     files = sorted(1e6 * candidate.cost.size_mb + _SMALL_FILES for candidate in candidates)[-kept:]
@@ -53,13 +53,9 @@ def space_needed(
 
 
 def check_space(needed: int, folder: Path) -> None:
-    """Logs the space that a compression needs beside what is there of it.
-
-    Raises:
-      UserError: the disk has less.
-    """
+    """Logs the space that a compression needs beyond its present files; raises a `UserError` if the disk has less."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    # A finished result stays until that of a larger budget replaces it.
+    # A finished result stays until a larger budget's result replaces it.
     names = [path for path in folder.glob("*") if path.name not in PUBLISHED]
     files = [path for name in names for path in (name, *name.rglob("*")) if path.is_file()]
     there = sum(path.stat().st_size for path in files)
@@ -73,5 +69,5 @@ def check_space(needed: int, folder: Path) -> None:
 
 
 def _bytes(config: EncoderConfig) -> int:
-    """Bytes of the weights in float32."""
+    """Bytes for the weights in float32."""
     return 4 * parameter_count(config)

@@ -1,4 +1,4 @@
-"""The teacher of an encoder: fine-tuning within a share of the time."""
+"""Train the teacher: fine-tune an encoder within a part of the time."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from pocketbert_bench.compression.sources import without_soft_labels
 from pocketbert_bench.compression.trial_examples import LEAST_STEPS, part_of, planned_epochs
 
 TEACHER_FOLDER = "teacher"
-# Share of the time without exports, measurements and the page, which take so many seconds.
+# Part of the time without exports, measurements and the page, which take so many seconds.
 _SHARE, _OTHER_SECONDS = 0.4, 80
-# So many unlabelled texts for each minute, since the teacher may have to answer all of them before the first trial.
+# So many unlabelled texts for each minute, since the teacher may have to answer all before the first trial.
 _TEXTS_A_MINUTE = 2000
 
 
 def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record) -> Path:
-    """Model directory of the teacher.
+    """Fine-tunes the teacher if necessary; returns its model directory.
 
     Args:
-      inputs: the input of the compression.
-      folder: folder of the compression.
-      seconds: time of the compression that is left.
+      inputs: the compression's input.
+      folder: the compression's folder.
+      seconds: time left for the compression.
       record: see `pocketbert.trials.clock.RunClock.record`; a resumed run repeats the number of epochs.
     """
     if inputs.is_teacher:
@@ -43,9 +43,9 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
         return inputs.directory
     log_info(f"teacher: {inputs.directory} is an encoder, so it is fine-tuned first")
     positions = inputs.described.config.max_position_embeddings
-    # A longer bundle reads more of a text than the usual length.
+    # A longer bundle reads more tokens per text than the usual length.
     longest = min(positions, max(FinetuneConfig.max_length, inputs.length))
-    # The task has the form of pairs already.
+    # The task already has the form for pairs.
     config = FinetuneConfig(max_length=longest, head_start_examples=inputs.head_examples, pairs="joint")
     data, callbacks = without_soft_labels(inputs.splits.data), []
     data = dataclasses.replace(data, unlabelled=None, least_confidence=None)
@@ -60,11 +60,11 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
 
 
 def trial_data(inputs: Inputs, teacher: Path, record: Record) -> TaskData:
-    """The data of trials: in a short time a part of the unlabelled texts, and those of which the teacher is sure.
+    """Selects the data for trials: in a short time fewer unlabelled texts, and only those with a confident teacher.
 
     Args:
-      inputs: the input of the compression.
-      teacher: model directory of the teacher.
+      inputs: the compression's input.
+      teacher: the teacher's model directory.
       record: see `trained_teacher`.
     """
     data = inputs.splits.data
@@ -80,7 +80,7 @@ def trial_data(inputs: Inputs, teacher: Path, record: Record) -> TaskData:
 
 
 def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None, bool]:
-    """The options of the teacher's fine-tuning, None without one; and whether it had all of its epochs."""
+    """Returns the teacher's fine-tuning options, None without one; and whether it had all of its epochs."""
     if inputs.is_teacher:
         return None, True
     record = read_record(folder / TEACHER_FOLDER / OPTIONS_FILE)
@@ -92,5 +92,5 @@ def teacher_options(inputs: Inputs, folder: Path) -> tuple[FinetuneConfig | None
 
 
 def training_seconds(inputs: Inputs, folder: Path) -> float:
-    """Duration of the teacher's fine-tuning in `folder`; 0 for a model that was trained elsewhere."""
+    """Returns the duration of the teacher's fine-tuning in `folder`; 0 for a model trained elsewhere."""
     return 0.0 if inputs.is_teacher else float(read_result(folder / TEACHER_FOLDER / RESULT_FILE)["seconds"])

@@ -1,4 +1,4 @@
-"""The examples of a trial: some epochs of labelled ones, or as many steps on labelled and unlabelled texts."""
+"""A trial's examples: some epochs on labelled ones, or as many steps on labelled and unlabelled texts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EXAMPLES_A_SECOND = 500
 
 
 def planned_epochs(usual: int, examples: int, seconds: float) -> float:
-    """Epochs to plan for a training in some time, which a deadline may shorten: whole ones, or a part of a single one.
+    """Plans epochs for some time, which a deadline may shorten: whole ones, or a part of a single one.
 
     Args:
-      usual: epochs without a limit of the time.
+      usual: epochs without a time limit.
       examples: number of training examples.
       seconds: the time.
     """
@@ -28,7 +28,7 @@ def planned_epochs(usual: int, examples: int, seconds: float) -> float:
 
 
 def part_of(data: TaskData, epochs: float) -> TaskData:
-    """The data of a training with some epochs: evenly chosen examples for a part of an epoch, otherwise all."""
+    """Returns the data for some epochs: evenly chosen examples for a part of an epoch, otherwise all."""
     if epochs >= 1:
         return data
     count = math.ceil(epochs * len(data.train))
@@ -36,14 +36,14 @@ def part_of(data: TaskData, epochs: float) -> TaskData:
 
 
 def trial_examples(data: TaskData, epochs: float, *, unlabelled: bool) -> tuple[TaskData, int]:
-    """The examples of a trial, and its passes over them.
+    """Returns a trial's examples, and its passes over them.
 
-    A trial with unlabelled texts has as many steps as one without. At least half of its examples are unlabelled, as
-    long as there are enough.
+    A trial with unlabelled texts has as many steps as one without. At least half of its examples are unlabelled, if
+    there are enough.
 
     Args:
       data: labelled examples, and unlabelled texts.
-      epochs: passes over the labelled examples of a trial without unlabelled texts; see `part_of`.
+      epochs: passes over the labelled examples in a trial without unlabelled texts; see `part_of`.
       unlabelled: whether it reads unlabelled texts.
     """
     if not unlabelled:
@@ -58,6 +58,6 @@ def trial_examples(data: TaskData, epochs: float, *, unlabelled: bool) -> tuple[
 
 
 def trial_steps(data: TaskData, epochs: float, *, unlabelled: bool) -> int:
-    """Steps of one stage of a trial; arguments as of `trial_examples`."""
+    """Counts the steps in one trial stage; arguments as for `trial_examples`."""
     examples, passes = trial_examples(data, epochs, unlabelled=unlabelled)
     return passes * math.ceil((len(examples.train) + len(examples.unlabelled or ())) / BATCH)
