@@ -32,18 +32,16 @@ _FILES = ("text_bundle.mjs", "wasm/text_wasm_internal.js", "wasm/text_wasm_inter
 def write_try_page(
     bundle: Bundle, output: Path, *, title: str, overwrite: bool = False, group: outputs.Together | None = None
 ) -> Path:
-    """Writes a folder for any web server: the page, MediaPipe (about 7 MB) and one file per length.
+    """Writes a folder for any web server: page, MediaPipe (about 7 MB) and a file per length; returns the page's path.
 
     The page loads nothing from other hosts; its content security policy forbids it.
 
     Args:
-      bundle: a bundle of a model that classifies single texts.
+      bundle: a bundle for a model that classifies single texts.
       output: output folder.
-      title: heading of the page.
+      title: the page's heading.
       overwrite: replace an existing folder.
       group: see `pocketbert.output_folders.new_directory`.
-    Returns:
-      Path of the page.
     Raises:
       UserError: MediaPipe has no client for the bundle, npm cannot fetch the package, or `output` exists.
     """
