@@ -26,7 +26,6 @@ SHELL_SECONDS = 60.0
 TRANSFER_SECONDS = 900.0
 # Number of attempts if a command fails while the phone stays connected.
 ATTEMPTS = 3
-# Remedies for listed phones that do not take commands.
 REMEDIES = {
     "unauthorized": "unlock it and allow USB debugging for this computer",
     "authorizing": "unlock it and allow USB debugging for this computer",
@@ -47,11 +46,7 @@ class Disconnected(PhoneError):
 
 
 def find() -> str:
-    """Finds adb in `PATH`, or in the Android SDK from `ANDROID_HOME` or `ANDROID_SDK_ROOT`.
-
-    Raises:
-      UserError: adb is not found.
-    """
+    """Finds adb in `PATH` or the Android SDK (`ANDROID_HOME`, `ANDROID_SDK_ROOT`); a `UserError` if there is none."""
     if path := shutil.which("adb"):
         return path
     for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
@@ -65,11 +60,7 @@ def find() -> str:
 
 
 def states(adb: str) -> dict[str, str]:
-    """Returns serial → state for all connected phones; `device` means that the phone takes commands.
-
-    Raises:
-      UserError: adb does not work.
-    """
+    """Returns serial → state, `device` for phones that take commands; raises a `UserError` if adb does not work."""
     try:
         done = subprocess.run([adb, "devices"], capture_output=True, text=True, timeout=SHELL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -228,11 +219,7 @@ class Stream:
         self._pending = b""
 
     def line(self, seconds: float) -> str | None:
-        """Returns the next line, or None if none arrives within this number of seconds.
-
-        Raises:
-          EOFError: there are no more lines.
-        """
+        """Returns the next line, or None if none arrives in time; raises an `EOFError` after the last line."""
         until = time.monotonic() + seconds
         while b"\n" not in self._pending:
             left = until - time.monotonic()

@@ -11,7 +11,6 @@ from pocketbert.processes import stderr_on_failure
 from pocketbert_bench.baseline_calls import TOLERANCE, calls_with_answers, configurations_of
 from pocketbert_bench.configurations import Configuration
 
-# The recipe follows it in labels.
 TFLITE_CONVERTER = "TFLite converter"
 
 

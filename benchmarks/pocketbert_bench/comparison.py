@@ -11,7 +11,6 @@ from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import busy_signs
 from pocketbert_bench.results import Accuracy, Measurement, Ratio, ResultFile, Runtime, latency_ratio
 
-# Marks on latencies in tables.
 BUSY, UNSTEADY = "*", "†"
 # Fewer rounds give no interval.
 _FEWEST_ROUNDS = 3
@@ -201,7 +200,7 @@ def name(row: Row, rows: Sequence[Row]) -> str:
 
 
 def faster(row: Row, baseline: Row, at: tuple[int, int]) -> Ratio | None:
-    """Returns latency of `row` ÷ latency of `baseline` at (length, threads); None if their rounds are not paired.
+    """Returns latency of `row` ÷ latency of `baseline` at (length, threads); None without enough paired rounds.
 
     One or two rounds give no interval. Measurements in one round per process did not alternate.
     """

@@ -214,10 +214,7 @@ def pair_notes(configurations: Sequence[Configuration]) -> list[str]:
 
 
 def _check_goldens(bundle: Any) -> None:
-    """Rejects golden examples with other ids, or with contradictory outputs.
-
-    Calls are compared with the file's recorded outputs, so these must also agree with the float model's.
-    """
+    """Rejects golden examples with other ids, or with file outputs (used to check calls) far from the float model's."""
     from pocketbert.tasks.registry import get_task
     from pocketbert_export.bundles.goldens import tokenization_problems
     from pocketbert_export.checks import outputs as checks

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 # Left, bottom, right, top.
 Box = tuple[float, float, float, float]
-# Steps to try inside the limits.
 _MOST_STEPS = 40
 # Directions from a point, the preferred ones first: above.
 _DIRECTIONS = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))

@@ -34,7 +34,6 @@ from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
 
-# Most texts in each list of changed answers.
 MOST_CHANGED = 20
 
 

@@ -163,10 +163,7 @@ class Host:
 
 
 def _write_network(network: RandomNetwork, setting: Setting, path: Path) -> None:
-    """Converts a network with random weights; neither latency nor size depends on them.
-
-    For separate pairs, the head's file stands beside it.
-    """
+    """Converts a network with random weights, and for separate pairs its head; no cost depends on the weights."""
     from pocketbert import from_preset
     from pocketbert_export.bundles.pair_head import head_content, is_separate, text_encoder
     from pocketbert_export.conversion.convert import to_tflite

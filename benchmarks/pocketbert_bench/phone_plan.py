@@ -27,7 +27,6 @@ from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
 from pocketbert_export.bundles.bundle import read_description
 
 PLAN_FILE = "plan.json"
-# The folder's kind, for its marker.
 KIND = "phone run"
 PHONE_FILE = "phone.json"
 
@@ -145,11 +144,7 @@ class Kept:
         return WorkList(self.plan.turns(), lambda turn: self._path(turn).exists())
 
     def keep(self, turn: tuple[int, int], path: Path) -> str | None:
-        """Keeps a phone's result file unless its measurement failed; returns the reason, or None without a failure.
-
-        Raises:
-          UserError: lists how the file differs from the plan.
-        """
+        """Keeps a successful result file, else returns the failure; a `UserError` if it differs from the plan."""
         part, configuration = results.read(path), self.plan.configurations[turn[0]]
         expected = {
             "length": configuration.length,

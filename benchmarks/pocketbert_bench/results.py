@@ -230,11 +230,7 @@ def ratio(
 
 
 def latency_ratio(name: str, ours: Measurement, baseline: Measurement, description: str, target: float | None) -> Ratio:
-    """Creates a `Ratio` from two measurements' round medians; both took part in every round of one run.
-
-    Raises:
-      UserError: one of them failed.
-    """
+    """Creates a `Ratio` from round medians in one run; raises a `UserError` if a measurement failed."""
     for measurement in (ours, baseline):
         if measurement.status != "ok":
             raise UserError(f"a ratio needs two measured configurations; {measurement.label}: {measurement.error}")
@@ -313,12 +309,7 @@ def write(path: str | os.PathLike[str], content: ResultFile, *, overwrite: bool 
 
 
 def read(path: str | os.PathLike[str]) -> ResultFile:
-    """Reads and validates a result file.
-
-    Raises:
-      UserError: the file is missing, is not JSON, is larger than `MOST_BYTES`, or violates the schema; lists all
-        violations.
-    """
+    """Reads a result file; a `UserError` lists schema violations, or if it is missing, no JSON or over `MOST_BYTES`."""
     document = json_reading.read_json(path, most_bytes=MOST_BYTES)
     raise_if_any(problems(document), str(path))
     return typing.cast(ResultFile, schema.from_json(ResultFile, document))

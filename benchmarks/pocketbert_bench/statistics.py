@@ -85,9 +85,7 @@ def paired_ratio(
 
 
 def pair_ratios(samples: Sequence[float], baseline: Sequence[float]) -> np.ndarray:
-    """Computes `samples[i] / baseline[i]` for every pair.
-
-    A pair's values are measured in direct succession, so load slows both.
+    """Computes `samples[i] / baseline[i]`, measured in direct succession, so load slows both.
 
     Raises:
       ValueError: the numbers of values differ, or one is not positive.

@@ -78,11 +78,7 @@ def _option() -> str:
 
 
 def tasks_text() -> Path:
-    """Returns the archive with MediaPipe Tasks for Web, from the cache or fetched by npm.
-
-    Raises:
-      UserError: npm is missing or failed, or the archive is not the pinned one.
-    """
+    """Returns MediaPipe Tasks for Web as an archive, from the cache or npm; a `UserError` without the pinned one."""
     archive = cache_folder() / ARCHIVE
     if archive.is_file() and files.sha256(archive) == SHA256:
         return archive

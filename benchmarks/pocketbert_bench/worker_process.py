@@ -34,11 +34,7 @@ class WorkerProcess:
         )
 
     def ask(self, question: Any) -> Any:
-        """Sends a question; returns the answer.
-
-        Raises:
-          WorkerFailed: the process ended or did not answer in time, or its answer has an `error`.
-        """
+        """Sends a question; returns the answer. Raises `WorkerFailed` without an answer in time, or for an `error`."""
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write(json.dumps(question).encode() + b"\n")

@@ -9,18 +9,14 @@ from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Recipe, WeightType
 from pocketbert_export.tflite.runtimes import LITERT
 
-# Number of int4 weights with one scale; the smaller size in a file.
+# Number of int4 weights with a common scale; the smaller size in a file.
 BLOCK_SIZE = 32
 # Bytes per matrix element. A block of int4 weights has a float16 scale.
 BYTES_PER_WEIGHT: dict[WeightType, float] = {"float32": 4, "float16": 2, "int8": 1, "int4": 0.5 + 2 / BLOCK_SIZE}
 
 
 def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
-    """Returns the recipe called `name`.
-
-    Raises:
-      UserError: there is no such recipe, or the runtime cannot execute it.
-    """
+    """Returns a recipe by name; raises a `UserError` if there is none, or the runtime cannot execute it."""
     if name not in RECIPES:
         raise UserError(f"a recipe must be one of {', '.join(RECIPES)}; received {name!r}{did_you_mean(name, RECIPES)}")
     recipe = RECIPES[name]

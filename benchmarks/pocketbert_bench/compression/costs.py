@@ -119,7 +119,7 @@ class LengthModel:
 
 
 def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
-    """Returns the terms of the linear latency.
+    """Returns the latency's terms; it is linear in them.
 
     1; whole layers, and their heads and neurons; the embedding's rank; heads and neurons in a last layer for one token.
 
@@ -135,10 +135,7 @@ def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
 
 
 def size_terms(config: EncoderConfig) -> np.ndarray:
-    """Returns the terms of linear size and memory: 1, layers, all heads and neurons, and the word embedding.
-
-    Each embedding row has a scale with four bytes.
-    """
+    """Returns the terms for size and memory: 1, layers, all heads and neurons, and embedding with row scales."""
     width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
     layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
     return np.array([1.0, layers, layers * heads, layers * neurons, config.vocab_size * (width + 4) / 1e6])

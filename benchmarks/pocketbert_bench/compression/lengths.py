@@ -28,11 +28,7 @@ _MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
 
 
 def token_counts(directory: Path, described: DirectoryDescription, data: TaskData) -> np.ndarray:
-    """Counts tokens in up to 2,000 training texts, within the model's positions.
-
-    Raises:
-      UserError: the model has no tokenizer.
-    """
+    """Counts tokens in up to 2,000 training texts, within the model's positions; a `UserError` without a tokenizer."""
     vocabulary = vocabulary_of(directory)
     if vocabulary is None:
         raise UserError(f"compress: the model must have a tokenizer; {directory} has none; put its files there")
@@ -42,11 +38,7 @@ def token_counts(directory: Path, described: DirectoryDescription, data: TaskDat
 
 
 def check_cuts(directory: Path, data: TaskData, length: int) -> None:
-    """Logs how many texts are cut at the bundle's longest length, if any.
-
-    Raises:
-      UserError: the model has no tokenizer, or the length has no room for its way to cut texts.
-    """
+    """Logs how many texts the longest length cuts; a `UserError` if it has no room for the model's way to cut."""
     vocabulary = vocabulary_of(directory)
     assert vocabulary is not None
     if problem := room_problem(vocabulary.truncation, length, argument("length")):

@@ -83,11 +83,7 @@ class CompressResult:
 
 
 def winner_of(like: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """Returns a finished run's winner, name and recipe; or a name as it is, without a recipe.
-
-    Raises:
-      UserError: it is a folder without a finished run of `compress`.
-    """
+    """Returns a finished run's winner and its recipe, or a name as it is and None; a `UserError` for other folders."""
     run = Path(like)
     if "," in str(like) and not run.exists():
         return str(like), None

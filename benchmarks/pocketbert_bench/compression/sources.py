@@ -94,11 +94,7 @@ def can_teach(described: DirectoryDescription, data: TaskData) -> bool:
 
 
 def read_as_teacher(data: TaskData, described: DirectoryDescription) -> TaskData:
-    """Returns the data with a task that reads pairs as the teacher does.
-
-    Raises:
-      UserError: the data's task reads a pair's texts one by one, and the teacher reads them jointly.
-    """
+    """Makes the task read pairs as the teacher does; a `UserError` if only the data asks for separate pairs."""
     pairs = described.tasks[0].pairs
     if data.task.pairs == pairs:
         return data
@@ -152,7 +148,7 @@ def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: En
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-    """A distillation's sources.
+    """Sources for a distillation.
 
     Attributes:
       soft_labels: whether it learns the examples' soft labels.

@@ -104,10 +104,7 @@ def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str
 
 
 def with_model_card(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds licence and base model from a directory's model card in the layout for Hugging Face's hub.
-
-    A known base model stands for both.
-    """
+    """Adds licence and base model from a Hugging Face model card, unless the base model is known."""
     import yaml
 
     path = Path(model_directory) / CARD_FILE

@@ -41,11 +41,7 @@ def open_text_predictor(path: str | os.PathLike[str]) -> Predictor:
 
 
 def open_network(path: str | os.PathLike[str]) -> Model | Bundle:
-    """Opens a model directory or a bundle, perhaps downloaded as by `pocketbert fetch`.
-
-    Raises:
-      UserError: the folder is neither, or is damaged.
-    """
+    """Opens a model directory or bundle, perhaps downloaded as by `pocketbert fetch`; else raises a `UserError`."""
     folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
     return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)
 

@@ -19,7 +19,6 @@ _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "numbe
 _TEXT_OR_NULL = {"type": ["string", "null"]}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-# int32
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 # No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
 _FILE_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"}
@@ -133,7 +132,6 @@ _OTHERS = {
     # For unigram with added tokens, and byte-level BPE; see `Vocabulary`.
     "tokenizer": _tokenizer(dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG), kind=_OTHER_KINDS),
 }
-# Version → schema.
 SCHEMAS: dict[int, dict[str, Any]] = {
     SCHEMA_VERSION: SCHEMA,
     OTHER_TOKENIZERS_VERSION: SCHEMA | {"properties": SCHEMA["properties"] | _OTHERS},

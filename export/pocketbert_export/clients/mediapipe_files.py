@@ -59,7 +59,6 @@ class MediaPipeClient(NamedTuple):
     operator: Literal["SOFTMAX", "LOGISTIC", ""] = ""
 
 
-# Task kind → client.
 CLIENTS = {
     "classification": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "SOFTMAX"),
     "multi_label": MediaPipeClient("TextClassifier", "scores", "Probability of each label.", "LOGISTIC"),
@@ -112,11 +111,7 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
 def check_files(
     task: TaskConfig | None, vocabulary: Vocabulary | None, lengths: Sequence[int], *, has_pairs: bool
 ) -> None:
-    """Checks that files can be written for a model: for MediaPipe, or for the Task Library's client for questions.
-
-    Raises:
-      UserError: lists all reasons why no client can run the model as we do.
-    """
+    """Checks that MediaPipe or the Task Library has a client for a model; a `UserError` lists all problems."""
     if not _asks(task):
         return check_client(task, vocabulary, has_pairs=has_pairs)
     problems = _tokenizer_problems(vocabulary)
@@ -255,10 +250,7 @@ def differing_tokenizations(bundle: Bundle, texts: Sequence[str], *, prepared: b
 
 
 def mediapipe_ids(tokens: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
-    """Returns token ids as MediaPipe computes them, without special tokens and truncation.
-
-    tensorflow-text has MediaPipe's code, with the same expressions.
-    """
+    """Computes MediaPipe's token ids, without special tokens and truncation; tensorflow-text has the same code."""
     import tensorflow_text as tf_text
 
     table = tf.lookup.StaticHashTable(

@@ -88,10 +88,7 @@ def opened(
 
 
 def safe_cell(value: Any) -> Any:
-    """Makes a cell safe: no spreadsheet reads it as a formula.
-
-    An apostrophe comes before `=`, `+`, `-`, `@`, a tab and a carriage return. Numbers stay, also in a text.
-    """
+    """Puts an apostrophe before `=`, `+`, `-`, `@`, tab and carriage return (no formula then), except in numbers."""
     is_formula = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
     return f"'{value}" if is_formula else value
 

@@ -85,7 +85,7 @@ def read(
 
 
 def question_files(options: ExampleOptions, table: TableOptions, task: TaskConfig) -> dict[str, QuestionFile]:
-    """Reads questions by language or pair of languages; the key is `""` without a language; {} without a source.
+    """Reads questions by language or pair of languages, `""` without one; {} without a source.
 
     Raises:
       UserError: unreadable files, or a task without questions.

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 # A person at a terminal gets each prediction at once; files are predicted in chunks.
 LINES_A_CHUNK = 256
-# Extensions of files with a header.
 TABLES = (".csv", ".tsv")
 _TABLE_OPTIONS = {
     "text_column": "tables and JSON",

@@ -51,10 +51,7 @@ def stored_columns(folder: str | Path) -> dict[str, Any]:
 
 
 def stored_task(folder: str | Path) -> TaskConfig | None:
-    """Reads a bundle's or model directory's task without TensorFlow; None without one, or if files are damaged.
-
-    Opening the model describes the damage.
-    """
+    """Reads a task without TensorFlow; None without one, or if files are damaged: opening the model says why."""
     try:
         if (Path(folder) / _BUNDLE_FILE).exists():
             description = read_json(Path(folder) / _BUNDLE_FILE)

@@ -27,7 +27,6 @@ _MAX_SCALE = 1024.0
 # token's 0 is NaN. This value is far enough below logits of thousands; the gate's padding check detects a leak.
 _PADDING_BIAS = -6e4
 
-# A residual factor's path ends with this.
 _FACTOR = ".residual_scale.factor"
 
 Tensors = dict[str, np.ndarray]

@@ -30,11 +30,7 @@ class GlueModel:
             raise UserError(f"{path}: {error}") from None
 
     def predictions(self, examples: Examples) -> np.ndarray:
-        """Predicts class indices in the order of the task's labels, or scores, `[N]`.
-
-        Raises:
-          UserError: an output is not finite.
-        """
+        """Predicts class indices in the task's order, or scores, `[N]`; a `UserError` if an output is not finite."""
         logits = self._predictor.logits(examples.texts, examples.pairs, show_progress=True)
         if not len(self._positions):
             return logits
@@ -45,11 +41,7 @@ class GlueModel:
 
 
 def parse_models(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the repeated flag `--model=TASK=PATH`; returns task → path, in GLUE's order.
-
-    Raises:
-      UserError: lists malformed values, unknown tasks and repeated tasks.
-    """
+    """Parses `--model=TASK=PATH`, repeated, to task → path in GLUE's order; a `UserError` lists all problems."""
     problems = []
     models: dict[str, str] = {}
     for text in texts:

@@ -15,11 +15,7 @@ from pocketbert.tasks.registry import supervised_task
 def labelled_evaluator(
     predictor: Predictor, data: LabelledData, config: TaskConfig | None = None, **options: Any
 ) -> Evaluator:
-    """Creates a predictor's evaluator on data with labels in its order.
-
-    Raises:
-      UserError: the data have no labels, or are for another task than the predictor's.
-    """
+    """Creates an evaluator on data in the predictor's order; a `UserError` without labels or for other tasks."""
     task = supervised_task(config or predictor.task.config)
     task.check_data(data)
     if not data.labelled:

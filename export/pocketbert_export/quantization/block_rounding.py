@@ -18,7 +18,7 @@ _SMALLEST = 1e-7
 
 
 def round_blocks(matrix: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds each block in a float matrix `[rows, width]` to nearest, with the scale for the least squared error.
+    """Rounds each block to nearest in a float matrix `[rows, width]`, with the scale for the least squared error.
 
     Returns int8 `[rows, width]` from -8 to 7, and float16 scales `[rows, blocks]`. The block size divides the width.
     """

@@ -112,10 +112,7 @@ def float16_range(content: bytes, buckets: Sequence[LengthBucket]) -> Float16Ran
 
 
 def round_weights(content: bytes) -> bytes:
-    """Stores large float32 matrices in float16, read through DEQUANTIZE.
-
-    The converter would round the weights before `fit_float16` could scale them.
-    """
+    """Stores large matrices in float16, read through DEQUANTIZE; the converter would round before `fit_float16`."""
     model = read_model(content)
     editor = GraphEditor(model)
     for graph in model.subgraphs:

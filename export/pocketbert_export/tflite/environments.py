@@ -48,11 +48,7 @@ class LockedEnvironment:
         return (self.folder / "complete").exists()
 
     def python(self) -> Path:
-        """Returns the environment's Python; pip fetches the packages by hash on first use.
-
-        Raises:
-          UserError: pip failed, or there is no Python to create the environment with.
-        """
+        """Returns the environment's Python, with packages fetched by hash on first use; a `UserError` if this fails."""
         folder = self.folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         python = folder / "bin" / "python"

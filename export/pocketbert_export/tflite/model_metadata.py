@@ -57,7 +57,7 @@ def add_metadata(
     outputs: Sequence[TensorDescription],
     vocabulary_file: str,
 ) -> None:
-    """Adds metadata to a model with one subgraph, for clients with BERT's tokenizer.
+    """Adds metadata for clients with BERT's tokenizer to a model with one subgraph.
 
     Inputs and outputs are in the file's order. The vocabulary file has one token per line.
     """

@@ -83,7 +83,6 @@ DEFAULT_TEXTS = (
     "we pay every bill on time, and we expect that somebody reads our messages before the third reminder arrives.",
 )
 
-# A question on each text, for models that answer questions.
 DEFAULT_QUESTION = "What is said here, and of whom?"
 
 

@@ -50,10 +50,7 @@ def examples_digest(examples: LabelledData, windows: Mapping[str, Any]) -> str:
 def check_records(
     bundle: Bundle, remade: Mapping[str, Any], reference: Model, directory: str | os.PathLike[str] | None
 ) -> list[Check]:
-    """Compares a bundle's records with `remade`, the `Verification.to_json` for the checks so far.
-
-    `directory` is the float model's folder or name; None for a model in memory.
-    """
+    """Compares records with `remade`, this run's `Verification.to_json`; `directory` is the model's, or None."""
     remade = json.loads(json.dumps(remade))
     recorded: dict[str, Any] = {}
     try:
@@ -96,10 +93,7 @@ def check_source(bundle: Bundle, reference: Model, directory: str | os.PathLike[
 
 
 def verification_problems(bundle: Bundle, recorded: Mapping[str, Any], remade: Mapping[str, Any]) -> list[str]:
-    """Lists differences between a bundle's `verification.json` and a new run.
-
-    Values on texts are compared if both ran the same examples.
-    """
+    """Lists how `verification.json` differs from a new run; values on texts count if the examples are the same."""
     problems = [] if recorded["passed"] else ["passed must be true; it is false"]
     for name in ("recipe", "weights_need", "graph_optimizations", "operators"):
         problems += _difference(name, recorded[name], remade[name])
