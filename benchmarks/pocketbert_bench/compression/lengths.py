@@ -108,7 +108,7 @@ def measured_shares(
 
 
 def padded_shares(shares: Mapping[int, float], lengths: Sequence[int]) -> dict[int, float]:
-    """Returns length → share of the texts padded to it, without lengths for no text.
+    """Returns length → share of the texts padded to it, without unused lengths.
 
     Args:
       shares: length → share of the texts.

@@ -60,7 +60,7 @@ def trained_teacher(inputs: Inputs, folder: Path, seconds: float, record: Record
 
 
 def trial_data(inputs: Inputs, teacher: Path, record: Record) -> TaskData:
-    """Selects the data for trials: in a short time fewer unlabelled texts, and only those with a confident teacher.
+    """Selects the data for trials: in a short time fewer unlabelled texts, and only those the teacher is sure about.
 
     Args:
       inputs: the compression's input.

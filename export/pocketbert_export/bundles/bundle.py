@@ -219,7 +219,7 @@ class Bundle:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Tokenizer, created on first use."""
+        """The tokenizer, created on first use."""
         from pocketbert.tokenizers.opening import open_tokenizer
 
         return open_tokenizer(self.vocabulary)

@@ -36,7 +36,7 @@ class CardOptions:
 
     Attributes:
       license: licence for this model, such as apache-2.0 (default: from the model directory's README.md).
-      base_model: model before training, such as google-bert/bert-base-uncased (default: known for weights from
+      base_model: model to start training from, such as google-bert/bert-base-uncased (default: known for weights from
         `pocketbert fetch`, otherwise from the model directory's README.md).
       base_model_license: licence of --base-model.
       dataset: training data, such as stanfordnlp/sst2.

@@ -40,7 +40,7 @@ MOST_TEXTS = 200
 
 
 def run_client(client: Client, models: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, list[Any]]]:
-    """Runs texts, by model path, through a MediaPipe client.
+    """Runs texts through a MediaPipe client; `models` is path → texts.
 
     Returns:
       MediaPipe's version, and path → for each text label → score, or the embedding without normalization.

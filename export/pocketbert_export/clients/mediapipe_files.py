@@ -1,4 +1,4 @@
-"""Write single-length files from a verified bundle, for MediaPipe Tasks or the TFLite Task Library unchanged.
+"""Write single-length files from a verified bundle, ready for MediaPipe Tasks or the TFLite Task Library.
 
 MediaPipe tokenizes, runs and labels by itself, from TFLite Model Metadata in the file. It reads one subgraph, and shows
 the output as a score, so each file has one of the bundle's lengths and computes its scores in the graph. Weights and
@@ -86,7 +86,7 @@ TOLERANCE = 1e-5
 
 
 def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, subject: str = "") -> None:
-    """Checks for a MediaPipe client.
+    """Checks that MediaPipe has a client for a model.
 
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.

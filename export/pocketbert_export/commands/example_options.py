@@ -64,7 +64,7 @@ OPTIONS = (ExampleOptions, TableOptions)
 def read(
     options: ExampleOptions, table: TableOptions, task: TaskConfig | None, *, labelled: bool | None = True
 ) -> LabelledData | None:
-    """Reads the examples named by the options, as the task reads them; None without a name.
+    """Reads the options' examples, as the task reads them; None if the options name none.
 
     Span models get questions; with several languages, the English ones. Without a task, the examples have no labels.
 
