@@ -199,12 +199,7 @@ def _is_no_norm(path: str) -> bool:
 
 
 class _Stream(NamedTuple):
-    """A residual stream.
-
-    Attributes:
-      scales: scale at the start, and after each norm, `[features]` each.
-      factors: number of a norm → factor for its residual, where the scales start anew.
-    """
+    """Residual stream: scales at its start and after each norm, `[features]`; norm number → factor for a new start."""
 
     scales: list[np.ndarray]
     factors: dict[int, np.ndarray]
