@@ -24,7 +24,7 @@ MOST_DEPTH = 64
 # transformers writes 10**30 for an unlimited length; a float64 needs 17 digits.
 MOST_DIGITS = 100
 _MOST_TOML_BYTES = 1 << 20
-# Elsewhere, our files' whole numbers are int64.
+# Other modules store whole numbers as int64.
 _MOST_WHOLE = 1 << 63
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
