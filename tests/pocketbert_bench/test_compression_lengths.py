@@ -98,12 +98,12 @@ def test_the_mean_over_the_texts_is_limited(
     compress_fast(inputs, monkeypatch)
     bench_subjects.measure_briefly(monkeypatch)
     monkeypatch.setattr(Host, "measure", measure)
-    measured: list[Measurement] = []
+    measured: list[list[Measurement]] = []
 
     def bench(self: Host, bundles: Any, lengths: Any, threads: int, folder: Path) -> list[Measurement]:
         run = host.bench_bundles([*bundles], lengths=lengths, threads=[threads], names=bundles, quick=True)
-        measured.extend(run.measurements)
-        return measured
+        measured.append([*run.measurements])
+        return measured[-1]
 
     monkeypatch.setattr(Host, "bench", bench)
     command = ["compress", f"--model={inputs / 'teacher'}", f"--train-file={inputs / 'train.csv'}", "--length=data"]
@@ -124,8 +124,10 @@ def test_the_mean_over_the_texts_is_limited(
     assert deepest["latency_ms"] == pytest.approx(2 * mean / 1e3, abs=1e-3)
     (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert row["latency_ms"] == pytest.approx(2 * mean / 1e3)
-    expected = sum(
-        shares[one.length or 0] * float(np.median(one.latency_us)) / 1e3 for one in measured if one.model == "candidate"
+    # A busy machine measures again, and the fastest measurement counts.
+    expected = min(
+        sum(shares[one.length or 0] * float(np.median(one.latency_us)) / 1e3 for one in run if one.model == "candidate")
+        for run in measured
     )
     assert result["latency_ms"][0] == pytest.approx(expected)
     assert f"{expected:.2f} ms on average over your texts" in result["sentence"]
