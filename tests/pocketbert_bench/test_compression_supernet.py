@@ -124,7 +124,7 @@ def test_students_start_from_slices(compression_inputs: Path, search: Path, tmp_
         return students.student(inputs, tmp_path, teacher, candidate, tmp_path / "unused", record)
 
     path = start()
-    assert path == tmp_path / "starts" / "student-1=config.json" / "model"
+    assert path == tmp_path / "starts" / "student-1=config.json,slices" / "model"
     whole, part = tensors(supernet), tensors(path)
     # The first two networks, the first 12 columns and rows, and the first 15 features.
     first = "encoder.layers.0"
@@ -239,7 +239,9 @@ def test_parts_are_candidates_that_resume(
     assert main(["compress", f"--config={out / 'run.toml'}"]) == 0
 
 
-def test_parts_have_all_methods_and_names(compress: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_have_all_methods_and_names(
+    compress: Callable[..., int], search: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert compress("--dry-run") == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     name = next(row["structure"] for row in rows if row["structure"].startswith("expression-1="))
@@ -248,6 +250,10 @@ def test_parts_have_all_methods_and_names(compress: Callable[..., int], capsys: 
     assert compress("--dry-run", f"--like={name},finetune") == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert row["structure"] == name
+    # Without its supernet, a student would start from random weights.
+    student = f"--students={search / 'student' / 'config.json'}"
+    assert compress("--dry-run", student, "--like=student-1=config.json,slices,finetune") == 0
+    assert compress("--dry-run", student, "--like=student-1=config.json,finetune") == 2
     # Another seed draws another expression-1.
     assert compress("--dry-run", f"--like={name},finetune", "--seed=3") == 2
     assert "--supernet, --seed, " in capsys.readouterr().err.splitlines()[-1]

@@ -52,7 +52,9 @@ class OtherStudent:
     def name(self) -> str:
         """Name of a folder: `student-1=tinybert_4l_312d`, or `expression-2=` and a digest of the expressions."""
         if self.source:
-            return f"student-{self.number}={Path(self.source).name}"
+            # Without its supernet, it is another candidate: it has random weights.
+            slices = "" if self.supernet is None else ",slices"
+            return f"student-{self.number}={Path(self.source).name}{slices}"
         assert self.architecture.feedforward is not None
         # Another seed draws other expressions, whose costs and leaderboards must not be taken for these.
         text = " ".join(self.architecture.feedforward.expressions)
