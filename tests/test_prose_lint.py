@@ -98,3 +98,19 @@ def test_other_pages_have_no_limits(name: str, tmp_path: Path, monkeypatch: pyte
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(OVER_TWO_LIMITS, encoding="utf-8")
     assert prose_lint.main([str(page)]) == 0
+
+
+def test_docstrings_over_a_limit_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = tmp_path / "modeling" / "pocketbert" / "a.py"
+    module.parent.mkdir(parents=True)
+    # 7 of 203 words are "of", 2 are "which"; strings and comments do not count.
+    module.write_text(
+        f'"""{"of " * 7}"""\n\n\ndef f():\n    """{"word " * 194}"""\n    # of\n    return "of"\n\n\n'
+        'class A:\n    """which which"""\n',
+        encoding="utf-8",
+    )
+    assert prose_lint.docstring_problems(tmp_path) == [
+        "docstrings: 34.5 'of' per 1,000 words; the limit is at most 30",
+        "docstrings: 9.9 'what/which/that/whose' per 1,000 words; the limit is at most 9",
+    ]
+    assert capsys.readouterr().out.startswith("docstrings: 34.5 'of', 9.9 'what")

@@ -1,11 +1,13 @@
 """Checks the project's vocabulary and the voice of its pages: `python tools/prose_lint.py [FILE...]`.
 
 Vocabulary: `tools/vocabulary.toml` lists words that the project does not use, with the words to write instead.
-Voice: READMEs, CONTRIBUTING and docs have limits for words that mark indirect prose, per 1,000 words (`LIMITS`).
+Voice: READMEs, CONTRIBUTING and docs have limits for words that mark indirect prose, per 1,000 words (`LIMITS`). So do
+the docstrings in all packages together (`DOCSTRING_LIMITS`); without arguments, the command prints their rates.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import subprocess
@@ -28,6 +30,9 @@ LIMITS = (
     ("what/which/that/whose", frozenset({"what", "which", "that", "whose"}), 0.0, 10.0),
     ("you/your", frozenset({"you", "your", "yours"}), 6.0, 1000.0),
 )
+# Label in `LIMITS` → highest rate in the docstrings of these packages.
+DOCSTRING_LIMITS = {"of": 30.0, "what/which/that/whose": 9.0}
+PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
 MIN_WORDS = 150  # a shorter page has no stable rates
 
 _ALLOW = re.compile(r"vocabulary: allow ([^(]+?) \(\S")
@@ -92,10 +97,29 @@ def rates(markdown: str) -> tuple[int, dict[str, float]]:
     return len(words), {label: 1000 * count / max(len(words), 1) for label, count in counts.items()}
 
 
+def docstrings(source: str) -> str:
+    """Joins a module's docstrings."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return "\n".join(ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
+
+
+def docstring_problems(root: Path) -> list[str]:
+    """Prints the rates in the packages' docstrings, and lists those above their limit."""
+    modules = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    words, measured = rates("\n".join(docstrings(path.read_text(encoding="utf-8")) for path in modules))
+    shown = ", ".join(f"{measured[label]:.1f} {label!r}" for label in DOCSTRING_LIMITS)
+    print(f"docstrings: {shown} per 1,000 of {words:,} words")
+    return [
+        f"docstrings: {measured[label]:.1f} {label!r} per 1,000 words; the limit is at most {limit:g}"
+        for label, limit in DOCSTRING_LIMITS.items()
+        if measured[label] > limit
+    ]
+
+
 def main(arguments: list[str]) -> int:
     """Prints every violation; 1 if there is one."""
     vocabulary = read_vocabulary()
-    messages = []
+    messages = [] if arguments else docstring_problems(ROOT)
     for path in [Path(name).resolve() for name in arguments] or _tracked():
         text = path.read_text(encoding="utf-8")
         name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

@@ -202,7 +202,7 @@ def on_runtimes(configurations: Sequence[Configuration], runtimes: Sequence[Lite
 
 
 def pair_notes(configurations: Sequence[Configuration]) -> list[str]:
-    """Returns a sentence for each bundle for separate pairs: the meaning of its latencies."""
+    """Explains the latencies for each bundle on separate pairs, in a sentence."""
     return [
         f"{label} is for separate pairs: latencies are for a pair, two texts in {model.name} and their vectors in "
         f"{head.name}; the size is for {model.name} alone."
@@ -214,7 +214,7 @@ def pair_notes(configurations: Sequence[Configuration]) -> list[str]:
 
 
 def _check_goldens(bundle: Any) -> None:
-    """Rejects golden examples with other ids, or with file outputs (used to check calls) far from the float model's."""
+    """Rejects golden examples with other ids, or if the recorded file outputs are far from the float model's."""
     from pocketbert.tasks.registry import get_task
     from pocketbert_export.bundles.goldens import tokenization_problems
     from pocketbert_export.checks import outputs as checks

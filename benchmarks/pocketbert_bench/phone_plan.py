@@ -52,7 +52,7 @@ class PhonePlan:
     seed: int = 0
 
     def turns(self) -> list[tuple[int, int]]:
-        """Returns (configuration, repeat from 1) in measuring order: every repeat is a shuffled round over all."""
+        """Returns (configuration, repeat from 1) in measuring order: a shuffled round over all for every repeat."""
         usable = [index for index, configuration in enumerate(self.configurations) if not configuration.problem]
         generator = random.Random(self.seed)
         return [

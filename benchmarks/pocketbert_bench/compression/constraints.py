@@ -28,7 +28,7 @@ class Constraints:
       max_memory_mb: maximum peak resident memory on device, runtime included, as bench measures it, in MB of 10⁶ bytes.
       max_points_lost: find the fastest model that loses at most so many points in the main metric against the teacher's
         bundle. The dev split decides.
-      max_class_points_lost: most points in right answers that a class may lose against the teacher's bundle, if it has
+      max_class_points_lost: most points of right answers that a class may lose against the teacher's bundle, if it has
         at least 30 dev examples.
       device: where to measure: host, or a phone's serial number as listed by adb devices.
       apk: benchmark app, for a phone without it; built by make android.

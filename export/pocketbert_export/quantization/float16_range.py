@@ -64,7 +64,7 @@ class Float16Range:
 
     @property
     def warnings(self) -> list[str]:
-        """Activations with an overflow in float16, or nearly."""
+        """Activations that overflow in float16, or nearly do."""
         return float16_warnings(self.maxima)
 
     def check(self) -> Check:

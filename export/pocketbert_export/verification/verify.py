@@ -116,7 +116,7 @@ class Verification:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Activations with an overflow in float16, or nearly: other texts may have larger ones."""
+        """Activations that overflow in float16, or nearly do; other texts may have larger ones."""
         if self.activation_range is None:
             return ()
         where = "the CPU computes this file in float32; a GPU that computes in float16 may give wrong outputs"

@@ -70,7 +70,8 @@ class AugmentOptions:
     Attributes:
       masked_lm: model directory with a masked-LM head.
       output: output file, .jsonl or .tsv.
-      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens stay.
+      glove: word vectors in GloVe's text format, plain or .gz; without them, words with several tokens are not
+        replaced.
       glove_rows: lines to read from --glove; 0 for all.
       max_length: maximum sequence length for the masked-LM model; 0 for its own maximum.
       overwrite: replace --output, or an unfinished run with other options.

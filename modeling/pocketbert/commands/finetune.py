@@ -1,7 +1,8 @@
 r"""Fine-tune a model directory on a task and keep the best checkpoint.
 
 Pass a task with --task and --data, or your own file with --train-file: a CSV, TSV or JSONL table with texts and
-labels, questions in SQuAD's JSON format, or a CoNLL file. Without --dev-file, a tenth of it becomes the dev split.
+labels, questions in SQuAD's JSON format, or a CoNLL file. Without --dev-file, a tenth of the examples
+is the dev split.
 
 --output gets model/ (the best checkpoint), metrics.jsonl, tensorboard/, report.html and result.json, which is also
 printed. Results include scores per class and a baseline: the most frequent label, the mean score, or no answer.
