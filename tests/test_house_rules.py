@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE_ROOTS = ("modeling", "export", "benchmarks")
+SOURCE_ROOTS = ("runtime", "modeling", "export", "benchmarks")
 # Tables of cases make some test modules longer.
 MAX_LINES, MAX_TEST_LINES = 400, 450
 

@@ -24,7 +24,12 @@ from pocketbert.data.pretraining.run import write_pretraining_data
 from pocketbert.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
+PACKAGES = (
+    "runtime/pocketbert_runtime",
+    "modeling/pocketbert",
+    "export/pocketbert_export",
+    "benchmarks/pocketbert_bench",
+)
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9_-]*)")
 # Module → flags of other programs in its strings.
 OTHER_PROGRAMS = {

@@ -4,7 +4,7 @@ The Java tokenizers avoid Java's Unicode data, because its version depends on th
 `bert_unicode.txt` has BERT's normalization; `byte_level_unicode.txt` has the letters, numbers and white space of
 `tokenizers`; `added_token_unicode.txt` has the characters of words and the white space around added tokens.
 
-Usage: PYTHONPATH=modeling python tools/java_unicode_table.py
+Usage: PYTHONPATH=runtime:modeling python tools/java_unicode_table.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""The runtime imports neither PocketBERT's other packages nor anything beyond its own requirements."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import pocketbert
+import pocketbert_runtime
+from pocketbert import errors
+from pocketbert_runtime.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "runtime" / "pocketbert_runtime"
+REQUIRED = {"ai_edge_litert", "numpy"}
+FILES = ("runtime/pyproject.toml", "pyproject.toml")
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level packages of all imports, also of those in functions and for type checkers."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_only_required_packages_are_imported(path: Path) -> None:
+    assert imported(path) <= {*sys.stdlib_module_names, *REQUIRED, "pocketbert_runtime"}
+
+
+def test_modules_import_no_tensorflow() -> None:
+    modules = [path.relative_to(SOURCE.parent).with_suffix("") for path in SOURCE.rglob("*.py")]
+    names = [".".join(module.parts).removesuffix(".__init__") for module in modules]
+    assert len(names) >= 3
+    program = f"import sys, {', '.join(names)}; print({{'pocketbert', 'tensorflow', 'tqdm'}} & {{*sys.modules}})"
+    environment = {"PYTHONPATH": str(SOURCE.parent)}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout == "set()\n"
+
+
+def test_both_packages_share_one_error() -> None:
+    assert errors.UserError is UserError is pocketbert.UserError
+
+
+def test_both_distributions_have_one_version() -> None:
+    projects = [tomllib.loads((ROOT / name).read_text("utf-8"))["project"] for name in FILES]
+    assert {project["version"] for project in projects} == {pocketbert.__version__} == {pocketbert_runtime.__version__}
+
+
+def test_requirements_are_bounded_alike() -> None:
+    small, whole = (tomllib.loads((ROOT / name).read_text("utf-8"))["project"] for name in FILES)
+    assert {*small["dependencies"]} <= {*whole["dependencies"]}
