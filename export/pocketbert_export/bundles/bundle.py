@@ -16,7 +16,6 @@ from pocketbert.data.task_data import described_task
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.json_reading import read_json, read_members
 from pocketbert.recipes import RECIPES
 from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
@@ -30,6 +29,7 @@ from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward, is_separ
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.tflite.interpreter_process import real_outputs
 from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_runtime.json_reading import read_json, read_members
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

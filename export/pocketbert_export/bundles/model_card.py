@@ -136,7 +136,7 @@ def _joined(value: Any) -> str | None:
 
 def _start_of(run_file: Path) -> str | None:
     """Digest of the weights from which a run started."""
-    from pocketbert.json_reading import read_json, read_members
+    from pocketbert_runtime.json_reading import read_json, read_members
 
     digest: str | None = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))["model_sha256"]
     return digest
@@ -144,7 +144,7 @@ def _start_of(run_file: Path) -> str | None:
 
 def _cross_validated(run_file: Path) -> list[str]:
     """A sentence about the score of a model that was trained on all examples; empty for other runs."""
-    from pocketbert.json_reading import read_json, read_members
+    from pocketbert_runtime.json_reading import read_json, read_members
 
     kinds = {
         "kfold": int | None,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.data.examples import LabelledData, evenly
-from pocketbert.json_reading import read_json, read_members
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import supervised_task
@@ -17,6 +16,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert_export.checks.label_order import named
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.glue.scoring import labelled_evaluator
+from pocketbert_runtime.json_reading import read_json, read_members
 
 if TYPE_CHECKING:
     from pocketbert.model import Model

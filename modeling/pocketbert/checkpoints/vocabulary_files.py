@@ -27,7 +27,7 @@ from pocketbert.checkpoints.truncation_keys import read_truncation, truncation_k
 from pocketbert.configs import EncoderConfig, TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import read_json, read_json_object
+from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
 from pocketbert.tokenizers.added_tokens import appended
 from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
@@ -35,6 +35,7 @@ from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, load_model
 from pocketbert.tokenizers.special_tokens import PAD
 from pocketbert.tokenizers.vocabulary import FILE_NAMES, Vocabulary
 from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
+from pocketbert_runtime.json_reading import read_json
 
 # `model.type` in tokenizer.json → kind.
 _TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import raise_if_any
-from pocketbert.json_reading import read_json
 from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS
+from pocketbert_runtime.json_reading import read_json
 
 _MAX_LISTED = 5
 _MAX_FILE_BYTES = 1 << 26

@@ -22,8 +22,8 @@ from pocketbert.data.readers.table_objects import name_of
 from pocketbert.data.readers.tables import read_table
 from pocketbert.data.readers.tagged_texts import TaggedTexts, spans_on_words
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
 from pocketbert.progress import log_info
+from pocketbert_runtime.json_reading import parse_json
 
 
 def read_tag_column(

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.errors import UserError
-from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS, parse_json, read_bytes, read_json, read_members, read_toml
+from pocketbert_runtime.errors import UserError
+from pocketbert_runtime.json_reading import MOST_DEPTH, MOST_DIGITS, parse_json, read_bytes, read_json, read_members
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_size_is_bounded_before_parsing(tmp_path) -> None:
         read_json(tmp_path / "absent.json")
 
 
-@pytest.mark.parametrize("read", [read_json, read_toml, read_bytes])
+@pytest.mark.parametrize("read", [read_json, read_bytes])
 def test_devices_and_pipes_are_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
@@ -82,25 +82,6 @@ def test_devices_and_pipes_are_refused(read: Callable[[Path], object], tmp_path:
     for path in (tmp_path / ("n" * 300), tmp_path / "a\0b", tmp_path / "absent"):
         with pytest.raises(UserError, match="the file cannot be read"):
             read(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a = " + "9" * 5_000, "Exceeds the limit"),
-        ("a = " + "[" * 5_000 + "]" * 5_000, "nest too deeply"),
-        ("a = ", "Invalid value"),
-        ("#" * (1 << 20) + "##", "at most 1,048,576 bytes"),
-        (b"a = '\xff'", "can't decode byte 0xff"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_bad_toml_is_one_line(content: str | bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(UserError, match=message) as raised:
-        read_toml(path)
-    assert len(str(raised.value).splitlines()) == 1
 
 
 def test_members_are_read_by_type() -> None:
