@@ -13,8 +13,7 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.heads_config import described_heads, same_heads
-from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.heads_config import same_heads
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
@@ -33,6 +32,8 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy, open_network
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
+from pocketbert_runtime.heads_config import described_heads
+from pocketbert_runtime.label_names import are_placeholders, label_positions
 
 # Texts of each list of changed answers.
 MOST_CHANGED = 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Any, get_args
 
 _MOST_CHARACTERS = 4000
 # A terminal obeys them. Tabs and line ends of both kinds stay.
@@ -47,6 +48,12 @@ def raise_if_any(problems: Iterable[str], subject: str) -> None:
     reasons = list(problems)
     if reasons:
         raise UserError(f"{subject}: " + "; ".join(reasons))
+
+
+def literal_problems(name: str, value: object, literal: Any) -> list[str]:
+    """Problems of a value that must be one of those in a `Literal`."""
+    accepted = get_args(literal)
+    return [] if value in accepted else [f"{name} must be one of {', '.join(accepted)}; received {value!r}"]
 
 
 def first_line(error: Exception) -> str:

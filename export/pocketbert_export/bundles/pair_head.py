@@ -19,13 +19,13 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import single_texts
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert.tasks.classification import MEAN_LENGTH
 from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.separate_pairs import FEATURES, require_pairs
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 HEAD_FILE = "head.tflite"
 HEAD_SIGNATURE, FIRST, SECOND = "head", "first", "second"

@@ -48,11 +48,11 @@ from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.heads_config import without_labels
 from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
 from pocketbert_export.commands import answer_lines, question_options, stored_columns
 from pocketbert_export.commands.answer_lines import AnswerFileOptions
 from pocketbert_export.commands.question_options import AnswerOptions
+from pocketbert_runtime.heads_config import without_labels
 from pocketbert_runtime.json_reading import parse_json
 
 if TYPE_CHECKING:

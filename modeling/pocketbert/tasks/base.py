@@ -28,7 +28,7 @@ class Task(abc.ABC):
     """A kind of task with its configuration. All behaviour that depends on `TaskConfig.kind` is here.
 
     `registry.get_task` creates tasks. To add a kind, add the file `KIND.py` with a subclass of this class or
-    `SupervisedTask`, and a row in `configs.TASK_RULES`.
+    `SupervisedTask`, and a row in `task_config.TASK_RULES`.
 
     Args:
       config: configuration of the head.

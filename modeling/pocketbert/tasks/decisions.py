@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import TaskConfig
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.tasks.metrics import F1_OF
+from pocketbert_runtime.decision_config import DecisionConfig
 
 # Logits beyond this have probabilities that differ from 0 and 1 in the last digits only.
 _MOST_LOGIT = 30.0

@@ -24,7 +24,6 @@ from pocketbert.data.readers.text_pairs import (
     text_numbers,
     texts_per_example,
 )
-from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.notation import argument
@@ -37,6 +36,7 @@ from pocketbert.tasks.pair_losses import PairLoss, pair_losses, rows_per_example
 from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.vectors import cosines, ranks
+from pocketbert_runtime.embedding_config import EmbeddingConfig, dense_shapes
 
 OUTPUT = "embedding"
 # Below every feature, within float16.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pocketbert.heads_config import loss_weight
 from pocketbert.tasks.base import Task
+from pocketbert_runtime.heads_config import loss_weight
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -11,13 +11,13 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
-from pocketbert.heads_config import without_labels
 from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
 from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
 from pocketbert.tasks.texts import TextTask
+from pocketbert_runtime.heads_config import without_labels
 
 
 class Predictor:

@@ -1,4 +1,4 @@
-"""The table of tasks: kind → class. Each row of `configs.TASK_RULES` has a file of its name in this folder."""
+"""The table of tasks: kind → class. Each row of `task_config.TASK_RULES` has a file of its name in this folder."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.head_tables import read_heads
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
-from pocketbert.heads_config import described_heads, loss_weight
 from pocketbert.tasks.base import SupervisedTask, Task
 from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.tasks.interfaces import Forward
@@ -44,6 +43,7 @@ from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
 from pocketbert.tasks.simple_methods import Vectors
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL
 from pocketbert.tasks.text_inputs import examples_of
+from pocketbert_runtime.heads_config import described_heads, loss_weight
 
 
 class SeveralHeads(tf_keras.layers.Layer):

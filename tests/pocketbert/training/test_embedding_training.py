@@ -18,10 +18,10 @@ from pocketbert import cli
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import is_positive, positive_pairs, single_texts, text_numbers
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.tasks.embedding import EmbeddingRows, pair_losses
 from pocketbert.training.config import FinetuneConfig
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 WORDS = {"high": tiny_finetuning.GOOD, "low": tiny_finetuning.BAD}
 OPTIONS = FinetuneConfig(epochs=6, batch_size=16, learning_rate=3e-3, max_length=12)

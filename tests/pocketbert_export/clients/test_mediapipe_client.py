@@ -18,7 +18,6 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import read_glue
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import from_preset, from_pretrained
 from pocketbert.recipes import RECIPES
@@ -31,6 +30,7 @@ from pocketbert_export.exporter import export
 from pocketbert_export.tflite.graph import read_model, write_model
 from pocketbert_export.tflite.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.tflite.runtimes import RuntimeRefused
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("CI", "").lower() != "true" and not MEDIAPIPE.exists,

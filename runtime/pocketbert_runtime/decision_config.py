@@ -1,4 +1,4 @@
-"""Configuration of decisions by probability: thresholds of labels, and rejected answers. Without TensorFlow."""
+"""Configuration of decisions by probability: thresholds of labels, and rejected answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketbert.errors import raise_if_any
+from pocketbert_runtime.errors import raise_if_any
 
 _SAME = 1e-9
 
@@ -32,9 +32,9 @@ class DecisionConfig:
             received = "none" if self.thresholds is None else "both"
             problems.append(f"there must be thresholds or reject_below; received {received}")
         if self.thresholds is not None:
-            given = self.thresholds if isinstance(self.thresholds, list | tuple) else (self.thresholds,)
-            if all(_is_number(value) and 0 < value < 1 for value in given):
-                object.__setattr__(self, "thresholds", tuple(map(float, given)))
+            thresholds = self.thresholds if isinstance(self.thresholds, list | tuple) else (self.thresholds,)
+            if all(_is_number(value) and 0 < value < 1 for value in thresholds):
+                object.__setattr__(self, "thresholds", tuple(map(float, thresholds)))
             else:
                 problems.append(f"thresholds must lie between 0 and 1; received {self.thresholds!r:.80}")
         if self.reject_below is not None and not (_is_number(self.reject_below) and 0 <= self.reject_below <= 1):
@@ -71,19 +71,19 @@ class DecisionConfig:
         return DecisionConfig(thresholds=tuple(self.thresholds[position] for position in positions))
 
 
-def decision_config(given: DecisionConfig | Mapping[str, Any] | None) -> DecisionConfig | None:
+def decision_config(fields: DecisionConfig | Mapping[str, Any] | None) -> DecisionConfig | None:
     """A configuration from its fields, for example from JSON.
 
     Raises:
       UserError: a field is unknown or has a wrong value.
     """
-    if given is None or isinstance(given, DecisionConfig):
-        return given
-    if not isinstance(given, Mapping):
-        raise_if_any([f"decisions must be an object; received {given!r:.80}"], "DecisionConfig")
+    if fields is None or isinstance(fields, DecisionConfig):
+        return fields
+    if not isinstance(fields, Mapping):
+        raise_if_any([f"decisions must be an object; received {fields!r:.80}"], "DecisionConfig")
     names = DecisionConfig.__dataclass_fields__
-    raise_if_any([f"the field {name!r} is unknown" for name in given if name not in names], "DecisionConfig")
-    return DecisionConfig(**given)
+    raise_if_any([f"the field {name!r} is unknown" for name in fields if name not in names], "DecisionConfig")
+    return DecisionConfig(**fields)
 
 
 def _is_number(value: object) -> bool:

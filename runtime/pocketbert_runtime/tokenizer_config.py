@@ -1,11 +1,14 @@
-"""Configuration of a WordPiece tokenizer, without TensorFlow."""
+"""Kinds of tokenizers, and the configuration of a WordPiece tokenizer."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Literal
 
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert_runtime.errors import UserError, raise_if_any
+
+TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,12 @@
-"""Configuration of sentence embeddings, without TensorFlow."""
+"""Configuration of sentence embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from pocketbert.errors import raise_if_any
+from pocketbert_runtime.errors import literal_problems, raise_if_any
 
 Pooling = Literal["mean", "cls", "max"]
 DenseActivation = Literal["tanh", "relu", "identity"]
@@ -46,12 +46,8 @@ class EmbeddingConfig:
         else:
             problems.append(f"prompts must be pairs of name and text; received {self.prompts!r:.80}")
             object.__setattr__(self, "prompts", ())
-        for name, value, choices in (
-            ("pooling", self.pooling, get_args(Pooling)),
-            ("dense_activation", self.dense_activation, get_args(DenseActivation)),
-        ):
-            if value not in choices:
-                problems.append(f"{name} must be one of {', '.join(choices)}; received {value!r}")
+        problems += literal_problems("pooling", self.pooling, Pooling)
+        problems += literal_problems("dense_activation", self.dense_activation, DenseActivation)
         for name, number, least in (("dimensions", self.dimensions, 1), ("max_length", self.max_length, 3)):
             if number is not None and not (type(number) is int and least <= number <= 1 << 20):
                 problems.append(f"{name} must be a whole number from {least} to {1 << 20}; received {number!r}")
@@ -75,17 +71,17 @@ def _is_prompt(prompt: object) -> bool:
     return isinstance(prompt, list | tuple) and len(prompt) == 2 and all(isinstance(part, str) for part in prompt)
 
 
-def embedding_config(given: EmbeddingConfig | Mapping[str, Any] | None) -> EmbeddingConfig:
+def embedding_config(fields: EmbeddingConfig | Mapping[str, Any] | None) -> EmbeddingConfig:
     """A configuration from its fields, for example from JSON; the defaults for None.
 
     Raises:
       UserError: a field is unknown or has a wrong value.
     """
-    if given is None or isinstance(given, EmbeddingConfig):
-        return given or EmbeddingConfig()
+    if fields is None or isinstance(fields, EmbeddingConfig):
+        return fields or EmbeddingConfig()
     names = EmbeddingConfig.__dataclass_fields__
-    raise_if_any([f"the field {name!r} is unknown" for name in given if name not in names], "EmbeddingConfig")
-    return EmbeddingConfig(**given)
+    raise_if_any([f"the field {name!r} is unknown" for name in fields if name not in names], "EmbeddingConfig")
+    return EmbeddingConfig(**fields)
 
 
 def dense_shapes(encoder: Any, task: Any) -> dict[str, tuple[int, ...]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pocketbert.configs import TaskConfig
-from pocketbert.errors import UserError
+from pocketbert_runtime.errors import UserError
+from pocketbert_runtime.task_config import TaskConfig
 
 
 def test_list_of_labels_becomes_tuple() -> None:
