@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, Normalization, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, Normalization, normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED
 
 _FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
 TABLE = _FOLDER / "bert_unicode.txt"

@@ -23,7 +23,6 @@ from pocketbert.recipes import Bounds, Recipe
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.truncation import room_problem
 from pocketbert_export.bundles import bundle as layout
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.description import (
@@ -61,6 +60,7 @@ from pocketbert_export.verification import outcomes
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS, default_examples
 from pocketbert_export.verification.golden_texts import chosen_goldens
 from pocketbert_export.verification.verify import verify_bundle
+from pocketbert_runtime.tokenizers.truncation import room_problem
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512

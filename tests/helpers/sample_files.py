@@ -215,7 +215,7 @@ def _make_model(folder: Path) -> Path:
 
 def _directory(path: Path) -> object:
     from pocketbert.checkpoints.directory import read_directory
-    from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
+    from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
     directory = read_directory(path)
     return directory.vocab_path and read_vocabulary(directory.vocab_path)

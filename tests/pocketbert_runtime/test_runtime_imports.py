@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import pocketbert
 import pocketbert_runtime
@@ -17,7 +19,9 @@ from pocketbert_runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "runtime" / "pocketbert_runtime"
-REQUIRED = {"ai_edge_litert", "numpy"}
+# LiteRT requires protobuf (`google`), too. Modules import the extras inside functions.
+REQUIRED = {"ai_edge_litert", "google", "numpy"}
+EXTRAS = {"sentencepiece"}
 FILES = ("runtime/pyproject.toml", "pyproject.toml")
 
 
@@ -34,14 +38,20 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_only_required_packages_are_imported(path: Path) -> None:
-    assert imported(path) <= {*sys.stdlib_module_names, *REQUIRED, "pocketbert_runtime"}
+    assert imported(path) <= {*sys.stdlib_module_names, *REQUIRED, *EXTRAS, "pocketbert_runtime"}
+
+
+def test_requirements_bring_protobuf() -> None:
+    names = {Requirement(line).name for line in importlib.metadata.requires("ai-edge-litert") or ()}
+    assert {"numpy", "protobuf"} <= names
 
 
 def test_modules_import_no_tensorflow() -> None:
     modules = [path.relative_to(SOURCE.parent).with_suffix("") for path in SOURCE.rglob("*.py")]
     names = [".".join(module.parts).removesuffix(".__init__") for module in modules]
     assert len(names) >= 3
-    program = f"import sys, {', '.join(names)}; print({{'pocketbert', 'tensorflow', 'tqdm'}} & {{*sys.modules}})"
+    unwanted = {"ai_edge_litert", "google.protobuf", "pocketbert", "sentencepiece", "tensorflow"}
+    program = f"import sys, {', '.join(names)}; print({unwanted!r} & {{*sys.modules}})"
     environment = {"PYTHONPATH": str(SOURCE.parent)}
     answer = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

@@ -20,9 +20,6 @@ from pocketbert.recipes import RECIPES
 from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
 from pocketbert.tasks.text_inputs import as_inputs
-from pocketbert.tokenizers.added_tokens import AddedToken
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 from pocketbert_export.bundles.forward import BundleForward
 from pocketbert_export.bundles.goldens import Golden, read_goldens
 from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward, is_separate
@@ -30,6 +27,9 @@ from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.tflite.interpreter_process import real_outputs
 from pocketbert_export.tflite.signatures import signature_name
 from pocketbert_runtime.json_reading import read_json, read_members
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

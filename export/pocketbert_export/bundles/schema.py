@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
-from pocketbert.tokenizers.added_tokens import FLAGS
-from pocketbert.tokenizers.truncation import PATTERN
+from pocketbert_runtime.tokenizers.added_tokens import FLAGS
+from pocketbert_runtime.tokenizers.truncation import PATTERN
 
 # Of bundles with a WordPiece tokenizer, which older versions of this project also read.
 SCHEMA_VERSION = 2

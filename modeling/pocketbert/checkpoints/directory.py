@@ -29,8 +29,8 @@ from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json_object
 from pocketbert.output_folders import MODEL_KIND, new_directory
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 CONFIG_NAME = "config.json"
 VOCAB_NAME = "vocab.txt"

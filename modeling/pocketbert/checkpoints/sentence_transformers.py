@@ -25,8 +25,8 @@ from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import has_type, read_json_object
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SENTENCE_NAME = "sentence_bert_config.json"
 # Names of the same file in version 0.2.

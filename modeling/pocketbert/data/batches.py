@@ -15,6 +15,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples
 from pocketbert.progress import bar
+from pocketbert_runtime.tokenizers.framing import INPUT_NAMES
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,7 +24,6 @@ BUCKET_MULTIPLE = 8
 WINDOW_BATCHES = 100
 _TEXTS_A_CALL = 4096
 SOFT_LABELS = "soft_labels"
-_INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def encode(
             chunk = slice(start, start + _TEXTS_A_CALL)
             pairs = None if examples.pairs is None else examples.pairs[chunk]
             encoded = tokenizer(examples.texts[chunk], pairs, max_length=max_length)
-            words, mask, types = (np.asarray(encoded[name]) for name in _INPUT_NAMES)
+            words, mask, types = (np.asarray(encoded[name]) for name in INPUT_NAMES)
             real = mask == 1
             word_ids.append(words[real])
             type_ids.append(types[real])
@@ -207,12 +207,12 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
 
     def rows(indices: np.ndarray) -> list[np.ndarray]:
         inputs, _ = encoded.batch(indices)
-        return [inputs[name] for name in _INPUT_NAMES]
+        return [inputs[name] for name in INPUT_NAMES]
 
     def assemble(indices: tf.Tensor) -> Any:
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
-        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
-        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
+        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(INPUT_NAMES), stateful=False)
+        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(INPUT_NAMES, arrays, strict=True)}
         # Calls of Python cost time, so only examples with several rows make one.
         if encoded.rows_per_example > 1 and (labels is not None or soft is not None):
             indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pocketbert.data.batches import EncodedExamples
     from pocketbert.model import Model
-    from pocketbert.tokenizers.vocabulary import Vocabulary
     from pocketbert.training.initialization import Start
+    from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,6 @@ from pocketbert.heads_config import same_heads, with_poolings_of
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
-from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.training.config import RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, vocabulary_of, with_options, with_own_embedding
@@ -33,6 +32,7 @@ from pocketbert.training.stage import Stage
 from pocketbert.training.stage_log import LINE_NAMES
 from pocketbert_runtime.heads_config import without_labels
 from pocketbert_runtime.label_names import are_placeholders, label_positions
+from pocketbert_runtime.tokenizers.truncation import HEAD
 
 _T = TypeVar("_T")
 # A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its

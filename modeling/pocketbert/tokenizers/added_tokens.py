@@ -1,41 +1,12 @@
-"""Added tokens: found in a text before it is normalized and split, as in Hugging Face's `tokenizers`."""
+"""Finds added tokens in a text before it is normalized and split, as in Hugging Face's `tokenizers`."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pocketbert.configs import TokenizerKind
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
-
-FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
-_MAX_LISTED = 5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AddedToken:
-    """A token that a text contains as a whole, in transformers' terms.
-
-    Attributes:
-      content: the text that becomes the token.
-      id: its id: that in the vocabulary, or one after the last.
-      lstrip: whether it includes the white space before it.
-      rstrip: whether it includes the white space after it.
-      single_word: whether it must not touch other letters and digits.
-      normalized: whether it is found in the normalized text, for example in lower case.
-      special: whether `special_tokens_in_text="text"` makes it ordinary text.
-    """
-
-    content: str
-    id: int
-    lstrip: bool = False
-    rstrip: bool = False
-    single_word: bool = False
-    normalized: bool = False
-    special: bool = False
+from pocketbert_runtime.tokenizers.added_tokens import FLAGS, AddedToken
 
 
 class SplitPart(NamedTuple):
@@ -53,59 +24,6 @@ class SplitPart(NamedTuple):
     text: str
     origins: Sequence[int]
     has_space: bool = False
-
-
-def special_tokens(kind: TokenizerKind) -> tuple[str, ...]:
-    """The special tokens that each tokenizer of a kind has."""
-    return SPECIAL_TOKENS if kind == "wordpiece" else ROBERTA_SPECIAL_TOKENS
-
-
-def default_special(kind: TokenizerKind, content: str, token_id: int) -> AddedToken:
-    """A special token with the flags that it has if no file states others."""
-    return AddedToken(content=content, id=token_id, lstrip=content == MASK and kind != "wordpiece", special=True)
-
-
-def found_in_text(kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[AddedToken]) -> list[AddedToken]:
-    """All tokens to find in a text: the special tokens, then the others.
-
-    Args:
-      kind: the tokenizer.
-      ids: token → id, with the special tokens.
-      added: the added tokens, which may give special tokens other flags.
-    """
-    tokens = {token: default_special(kind, token, ids[token]) for token in special_tokens(kind)}
-    tokens |= {token.content: token for token in added}
-    # The sort is stable: of two tokens with one normalized form, the first one is found.
-    return sorted(tokens.values(), key=lambda token: not token.special)
-
-
-def appended(added: Sequence[AddedToken], size: int) -> list[str]:
-    """The tokens behind a vocabulary of `size` tokens, in the order of their ids."""
-    return [token.content for token in sorted(added, key=lambda token: token.id) if token.id >= size]
-
-
-def added_problems(added: Sequence[AddedToken], tokens: Sequence[str]) -> list[str]:
-    """Problems of added tokens."""
-    ids = {token: position for position, token in enumerate(tokens)}
-    problems = []
-    contents = [token.content for token in added]
-    if "" in contents:
-        problems.append("added tokens must not be empty; received an empty one; remove it")
-    if repeated := sorted({content for content in contents if contents.count(content) > 1} if added else ()):
-        problems.append(f"added tokens must be unique; received again: {_some(repeated)}; remove the repetitions")
-    moved = [f"{token.content!r} ({token.id})" for token in added if ids.get(token.content, token.id) != token.id]
-    if moved:
-        problems.append(
-            f"an added token in the vocabulary must have its id there; received other ids for {_some(moved)}; take all "
-            "tokenizer files from one model"
-        )
-    behind = sorted(token.id for token in added if token.content not in ids)
-    if not problems and behind != list(range(len(tokens), len(tokens) + len(behind))):
-        problems.append(
-            f"the ids of added tokens must follow the vocabulary's, from {len(tokens)} on, each used once; received "
-            f"{_some(behind)}; take all tokenizer files from one model"
-        )
-    return problems
 
 
 def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> None:
@@ -242,8 +160,3 @@ def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
     while start < end and text[end - 1].isspace():
         end -= 1
     return start, end
-
-
-def _some(items: Sequence[object]) -> str:
-    shown = ", ".join(map(str, items[:_MAX_LISTED]))
-    return shown if len(items) <= _MAX_LISTED else f"{shown} and {len(items) - _MAX_LISTED} more"

@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.framing import Frame, packing
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert.tokenizers.framing import packing
+from pocketbert_runtime.tokenizers.framing import Frame
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray | tf.Tensor"
 SpecialTokensInText = Literal["token", "text"]
@@ -79,7 +80,7 @@ class Tokenizer(tf.Module, abc.ABC):
           pairs: the same number of second texts.
           max_length: maximum sequence length, including special tokens. Longer texts are truncated at the end; for
             pairs, the longer text first (transformers' `truncation="longest_first"`). A tokenizer with another
-            `truncation` cuts as `pocketbert.tokenizers.truncation` says.
+            `truncation` cuts as `pocketbert_runtime.tokenizers.truncation` says.
           pad_to: length of the result, at least `max_length`; by default, the length of the longest row.
 
         Returns:
@@ -89,17 +90,7 @@ class Tokenizer(tf.Module, abc.ABC):
         Raises:
           UserError: texts are not strings, the numbers of texts and pairs differ, or a length is invalid.
         """
-        least = self.frame.num_special_tokens(pairs=pairs is not None)
-        problems = []
-        if max_length < least:
-            problems.append(
-                f"max_length must have room for {least} special tokens; received {max_length}; pass at least {least}"
-            )
-        if pad_to is not None and pad_to < max_length:
-            problems.append(
-                f"pad_to must be at least max_length; received pad_to={pad_to}, max_length={max_length}; "
-                "pass max_length too, to truncate texts"
-            )
+        problems = self.frame.length_problems(pairs=pairs is not None, max_length=max_length, pad_to=pad_to)
         raise_if_any(problems, "tokenizer")
         strings = as_strings(texts, "texts")
         pair_strings = None

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.added_tokens import AddedToken, add_to_core, added_problems, appended, found_in_text
+from pocketbert.tokenizers.added_tokens import add_to_core
 from pocketbert.tokenizers.base import SpecialTokensInText
-from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens, tokens_of
-from pocketbert.tokenizers.special_tokens import BOS, EOS
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
+from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 class ByteBPETokenizer(PythonTokenizer):
@@ -39,7 +40,7 @@ class ByteBPETokenizer(PythonTokenizer):
       add_prefix_space: put a space in front of a text that begins without one, so that its first word has the same
         tokens as a later one; also after each token that is found before the split.
       truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
-        `pocketbert.tokenizers.truncation`.
+        `pocketbert_runtime.tokenizers.truncation`.
 
     Attributes:
       vocabulary: the files.

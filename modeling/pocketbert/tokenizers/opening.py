@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def with_truncation(tokenizer: Tokenizer, truncation: str) -> Tokenizer:

@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.framing import Frame, packing
-from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
-from pocketbert.tokenizers.truncation import HEAD
+from pocketbert.tokenizers.framing import packing
+from pocketbert_runtime.tokenizers.framing import Frame
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+from pocketbert_runtime.tokenizers.truncation import HEAD
 
 
 class Tokens(NamedTuple):

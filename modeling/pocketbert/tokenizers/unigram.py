@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.added_tokens import (
+from pocketbert.tokenizers.added_tokens import AddedTokenSplitter, SplitPart
+from pocketbert.tokenizers.base import SpecialTokensInText
+from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
+from pocketbert_runtime.tokenizers.added_tokens import (
     AddedToken,
-    AddedTokenSplitter,
-    SplitPart,
     added_problems,
     appended,
     default_special,
     found_in_text,
 )
-from pocketbert.tokenizers.base import SpecialTokensInText
-from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
-from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, load_model, read_model
-from pocketbert.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, load_model, read_model
+from pocketbert_runtime.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SPACE = "\u2581"
 # As in `tokenizers`: Unicode's White_Space. Of the special tokens, only <mask> takes the space before it.
@@ -60,7 +59,7 @@ class UnigramTokenizer(PythonTokenizer):
       keeps_space: whether a space before an added token with the flag `normalized` is the token `▁`, as for
         transformers' tokenizers that split at white space only with Metaspace.
       truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
-        `pocketbert.tokenizers.truncation`.
+        `pocketbert_runtime.tokenizers.truncation`.
 
     Attributes:
       vocabulary: the file.

@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece_core import WordPieceCore
 from pocketbert.tokenizers.wordpiece_graph import WordPieceGraph, wordpiece_graph
-from pocketbert.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -47,7 +47,7 @@ class WordPieceTokenizer(Tokenizer):
       tokenize_chinese_chars: make each CJK ideograph a separate word.
       added_tokens: tokens to find in a text before it is split.
       truncation: how longer texts are cut: "head", "tail", "head-tail:N" or "only-second"; see
-        `pocketbert.tokenizers.truncation`.
+        `pocketbert_runtime.tokenizers.truncation`.
 
     Attributes:
       vocab_path: path of the vocabulary.

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
-from pocketbert.tokenizers.added_tokens import AddedToken, add_to_core
-from pocketbert.tokenizers.framing import Frame
+from pocketbert.tokenizers.added_tokens import add_to_core
 from pocketbert.tokenizers.python_tokenizer import PythonCalls, Tokens, tokens_of
-from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, UNK
 from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken
+from pocketbert_runtime.tokenizers.framing import Frame
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, UNK
 
 
 class WordPieceCore(PythonCalls):

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
-from pocketbert.tokenizers.bert_unicode import DROPPED, ISOLATED, SPACE, WORD, normalization
+from pocketbert.tokenizers.bert_unicode import normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED, SPACE, WORD
 
 MAX_CHARACTERS_PER_WORD = 100
 

@@ -34,10 +34,10 @@ from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.kept_heads import head_arrays, log_heads
 from pocketbert.training.state import digest_directory
 from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

@@ -15,11 +15,11 @@ from pocketbert.model import Model
 from pocketbert.notation import argument, command
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.outputs import check_finite
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import tokenizer_problems
 from pocketbert.training.run_data import RunData, StageEvaluator
 from pocketbert.training.stage import Stage
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # Examples per call of the model.
 BATCH_SIZE = 32

@@ -6,7 +6,8 @@ import functools
 
 import numpy as np
 
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD
 
 # Letters and marks of scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
 UNSPACED = (

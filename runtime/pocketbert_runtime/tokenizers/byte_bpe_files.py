@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS
+from pocketbert_runtime.errors import raise_if_any
 from pocketbert_runtime.json_reading import read_json
+from pocketbert_runtime.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS
 
 _MAX_LISTED = 5
 _MAX_FILE_BYTES = 1 << 26

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
 
 _MAX_FILE_BYTES = 1 << 26
 _MAX_LISTED = 5

@@ -1,4 +1,4 @@
-"""How texts that are longer than the maximum sequence length are cut. No TensorFlow.
+"""How texts that are longer than the maximum sequence length are cut.
 
 - `head` keeps the first tokens of a text; of two texts, it cuts the longer one first (transformers' `longest_first`).
 - `tail` keeps the last tokens (transformers' `truncation_side="left"`); of two texts, with the lengths of `head`.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from pocketbert.errors import UserError, did_you_mean
+from pocketbert_runtime.errors import UserError, did_you_mean
 
 HEAD, TAIL, ONLY_SECOND = "head", "tail", "only-second"
 # The name of `HEAD` for two texts.

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
+from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizers.bert_characters import IDEOGRAPHS
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketbert.configs import TokenizerConfig, TokenizerKind
-from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import sha256
-from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended
-from pocketbert.tokenizers.truncation import HEAD, parse_truncation
+from pocketbert_runtime.digests import sha256
+from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizer_config import TokenizerConfig, TokenizerKind
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
+from pocketbert_runtime.tokenizers.truncation import HEAD, parse_truncation
 
 # Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
 FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
@@ -45,7 +45,7 @@ class Vocabulary:
         tokenizers that split at white space only with Metaspace.
       add_prefix_space: of byte-level BPE: whether a text that begins without a space gets one, and each part after a
         token that is found before the split.
-      truncation: how longer texts are cut; see `pocketbert.tokenizers.truncation`.
+      truncation: how longer texts are cut; see `pocketbert_runtime.tokenizers.truncation`.
     """
 
     path: Path
@@ -93,15 +93,15 @@ class Vocabulary:
     @functools.cached_property
     def _base_tokens(self) -> Sequence[str]:
         if self.kind == "byte_bpe":
-            from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+            from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
 
             assert self.merges is not None
             return read_byte_bpe(self.path, self.merges).tokens
         if self.kind == "unigram":
-            from pocketbert.tokenizers.sentencepiece_model import fairseq_tokens, read_model
+            from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, read_model
 
             return fairseq_tokens(read_model(self.path))
-        from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
+        from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
         return read_vocabulary(self.path)
 
@@ -112,12 +112,12 @@ class Vocabulary:
           UserError: a file is invalid.
         """
         if self.kind == "byte_bpe":
-            from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
+            from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
 
             assert self.merges is not None
             return self._with_added(f"{read_byte_bpe(self.path, self.merges).merges!r}{self._prefix}")
         if self.kind == "unigram":
-            from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, read_model
+            from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, read_model
 
             model = read_model(self.path)
             rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
