@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.tokenizers.framing import packing
+from pocketbert_runtime.tokenizers.base import TextTokens, check_strings
 from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -117,6 +118,17 @@ class Tokenizer(tf.Module, abc.ABC):
         """Returns ids without special tokens, with their offsets in code points."""
         return TokensWithOffsets(*self._tokenize_with_offsets(as_strings(texts, "texts")))
 
+    def id_rows(self, texts: Texts) -> list[list[int]]:
+        """See `TextTokenizer.id_rows`."""
+        rows: list[list[int]] = self.tokenize(texts).to_list()
+        return rows
+
+    def tokens(self, texts: Texts) -> TextTokens:
+        """See `TextTokenizer.tokens`."""
+        tokens = self.tokenize_with_offsets(texts)
+        ids, starts, ends = (part.values.numpy() for part in tokens)
+        return TextTokens(ids, starts, ends, tokens.ids.row_splits.numpy())
+
     def _encode_cut(
         self, texts: tf.Tensor, pairs: tf.Tensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
     ) -> dict[str, tf.Tensor]:
@@ -163,9 +175,7 @@ def as_strings(texts: Any, name: str) -> tf.Tensor:
 
 def _constant(texts: Any, name: str) -> tf.Tensor:
     rows = list(texts)
-    for row, text in enumerate(rows):
-        if not isinstance(text, str | bytes):
-            raise UserError(f"{name} must be a list of strings; received {text!r} at index {row}; convert it to str")
+    check_strings(rows, name, (str, bytes))
     try:
         return tf.constant(rows, tf.string, shape=[len(rows)])
     except ValueError:

@@ -10,8 +10,9 @@ from typing import Any
 from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.added_tokens import add_to_core
 from pocketbert.tokenizers.base import SpecialTokensInText
-from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens, tokens_of
+from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, tokens_of
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
+from pocketbert_runtime.tokenizers.base import Tokens
 from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS
 from pocketbert_runtime.tokenizers.truncation import HEAD

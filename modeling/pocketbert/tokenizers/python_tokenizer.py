@@ -6,30 +6,17 @@ import abc
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
 from pocketbert.tokenizers.framing import packing
+from pocketbert_runtime.tokenizers.base import Tokens
 from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
 from pocketbert_runtime.tokenizers.truncation import HEAD
-
-
-class Tokens(NamedTuple):
-    """The tokens of one text.
-
-    Attributes:
-      ids: the ids.
-      starts: offsets of their first code points.
-      ends: offsets after their last code points.
-    """
-
-    ids: Sequence[int]
-    starts: Sequence[int]
-    ends: Sequence[int]
 
 
 class PythonCalls(abc.ABC):

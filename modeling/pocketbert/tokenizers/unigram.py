@@ -11,7 +11,7 @@ from typing import Any
 from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.added_tokens import AddedTokenSplitter, SplitPart
 from pocketbert.tokenizers.base import SpecialTokensInText
-from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens
+from pocketbert.tokenizers.python_tokenizer import PythonTokenizer
 from pocketbert_runtime.tokenizers.added_tokens import (
     AddedToken,
     added_problems,
@@ -19,6 +19,7 @@ from pocketbert_runtime.tokenizers.added_tokens import (
     default_special,
     found_in_text,
 )
+from pocketbert_runtime.tokenizers.base import Tokens
 from pocketbert_runtime.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, fairseq_tokens, load_model, read_model
 from pocketbert_runtime.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
 from pocketbert_runtime.tokenizers.truncation import HEAD

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.added_tokens import add_to_core
-from pocketbert.tokenizers.python_tokenizer import PythonCalls, Tokens, tokens_of
-from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD
+from pocketbert.tokenizers.python_tokenizer import PythonCalls, tokens_of
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
+from pocketbert_runtime.tokenizers.base import Tokens
 from pocketbert_runtime.tokenizers.framing import Frame
-from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, UNK
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MAX_CHARACTERS_PER_WORD, PAD, SEP, UNK
 
 
 class WordPieceCore(PythonCalls):

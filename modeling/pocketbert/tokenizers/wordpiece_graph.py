@@ -14,10 +14,17 @@ import tensorflow_text as tf_text
 from pocketbert.configs import TokenizerConfig
 from pocketbert.tokenizers.framing import packed
 from pocketbert.tokenizers.normalizer_model import normalizer_model
-from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, word_splitter
+from pocketbert.tokenizers.words import word_splitter
 from pocketbert_runtime.tokenizers.bert_characters import IDEOGRAPHS
 from pocketbert_runtime.tokenizers.framing import Frame
-from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import (
+    CLS,
+    MAX_CHARACTERS_PER_WORD,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+)
 
 # First private-use character. The normalization drops them, so no text contains one when it is matched.
 _FIRST_PRIVATE_USE = 0xE000

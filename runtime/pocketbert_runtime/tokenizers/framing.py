@@ -1,8 +1,13 @@
-"""Model inputs: their names, and the special tokens in them."""
+"""Model inputs from token ids: special tokens, truncation and padding, the same for all tokenizers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from pocketbert_runtime.tokenizers.truncation import ONLY_SECOND, TAIL, head_tokens
 
 # Inputs of every network, int32 [batch, length]; the mask is 1 for tokens.
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -46,3 +51,74 @@ class Frame:
                 "pass max_length too, to truncate texts"
             )
         return problems
+
+
+def pack(
+    frame: Frame,
+    first: Sequence[Sequence[int]],
+    second: Sequence[Sequence[int]] | None,
+    *,
+    max_length: int,
+    pad_to: int | None,
+    truncation: str,
+) -> dict[str, np.ndarray]:
+    """Makes model inputs, truncated and padded.
+
+    Args:
+      frame: the special tokens.
+      first: ids of the first texts.
+      second: ids of as many second texts, or None.
+      max_length: maximum sequence length, including special tokens.
+      pad_to: length of the result, at least `max_length`; None for the length of the longest row.
+      truncation: see `pocketbert_runtime.tokenizers.truncation`.
+    Returns:
+      int32 `[batch, length]`: `input_word_ids`, `input_mask`, `input_type_ids`.
+    """
+    room = max_length - frame.num_special_tokens(pairs=second is not None)
+    rows, segments = [], []
+    for number, ids in enumerate(first):
+        if second is None:
+            row = [frame.first, *_cut(ids, min(len(ids), room), truncation), frame.last]
+            start = len(row)
+        else:
+            others = second[number]
+            lengths = _lengths(len(ids), len(others), room, truncation)
+            # The ends of a pair are cut, except for "tail".
+            cut = TAIL if truncation == TAIL else ""
+            row = [frame.first, *_cut(ids, lengths[0], cut), *[frame.last] * frame.separators]
+            start = len(row)
+            row += [*_cut(others, lengths[1], cut), frame.last]
+        rows.append(row)
+        segments.append([0] * start + [frame.second_segment] * (len(row) - start))
+    width = pad_to or max(map(len, rows), default=0)
+    shape = len(rows), width
+    inputs = {name: np.zeros(shape, np.int32) for name in INPUT_NAMES}
+    inputs["input_word_ids"].fill(frame.pad)
+    for number, (row, types) in enumerate(zip(rows, segments, strict=True)):
+        inputs["input_word_ids"][number, : len(row)] = row
+        inputs["input_mask"][number, : len(row)] = 1
+        inputs["input_type_ids"][number, : len(row)] = types
+    return inputs
+
+
+def _cut(ids: Sequence[int], count: int, truncation: str) -> Sequence[int]:
+    """`count` of the ids: the last ones for "tail", the first N and the last ones for "head-tail:N", else the first."""
+    head = 0 if truncation == TAIL else head_tokens(truncation)
+    if head is None or head >= count or count == len(ids):
+        return ids[:count]
+    return [*ids[:head], *ids[len(ids) - count + head :]]
+
+
+def _lengths(first: int, second: int, room: int, truncation: str) -> tuple[int, int]:
+    """Numbers of tokens that two texts keep.
+
+    Without "only-second", the longer one is shortened first, as by transformers' `longest_first`: if both are too long,
+    each keeps half, and the longer one the odd token (the second one if they have the same length).
+    """
+    if truncation == ONLY_SECOND:
+        first = min(first, room)
+        return first, min(second, room - first)
+    if first + second <= room:
+        return first, second
+    shorter = min(first, second, room // 2)
+    return (room - shorter, shorter) if first > second else (shorter, room - shorter)

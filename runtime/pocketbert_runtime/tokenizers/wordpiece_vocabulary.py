@@ -13,6 +13,8 @@ from pocketbert_runtime.errors import UserError, raise_if_any
 from pocketbert_runtime.tokenizers.bert_characters import IDEOGRAPHS
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# A longer word is one unknown token.
+MAX_CHARACTERS_PER_WORD = 100
 
 # tensorflow-text stores the length of a token in eight bits.
 _MAX_TOKEN_BYTES = 255

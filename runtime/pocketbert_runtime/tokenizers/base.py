@@ -1,0 +1,132 @@
+"""What tokenizers share: the call, its arguments, and tokens as NumPy arrays."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizers.framing import Frame, pack
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+
+
+class Tokens(NamedTuple):
+    """The tokens of one text.
+
+    Attributes:
+      ids: the ids.
+      starts: offsets of their first code points.
+      ends: offsets after their last code points.
+    """
+
+    ids: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+
+class TextTokens(NamedTuple):
+    """The T tokens of N texts, concatenated, without special tokens around texts.
+
+    Attributes:
+      ids: int32 [T].
+      starts: int32 [T], offset of a token's first code point in its text.
+      ends: int32 [T], offset after its last code point.
+      splits: int64 [N + 1]; text i has the tokens `splits[i]:splits[i + 1]`.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    splits: np.ndarray
+
+
+class TextTokenizer(abc.ABC):
+    """Turns texts into model inputs. Threads can share it.
+
+    Args:
+      vocabulary: files and options.
+      frame: special tokens around texts.
+
+    Attributes:
+      vocabulary: see the argument.
+      frame: see the argument.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, frame: Frame) -> None:
+        self.vocabulary, self.frame = vocabulary, frame
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id of padding."""
+        return self.frame.pad
+
+    def __call__(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, max_length: int = 128, pad_to: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Makes model inputs: `[CLS] text [SEP]`, or `[CLS] text [SEP] pair [SEP]`, with the family's special tokens.
+
+        Args:
+          texts: the texts.
+          pairs: the same number of second texts, or None.
+          max_length: maximum sequence length, including special tokens; longer texts are cut as the vocabulary's
+            `truncation` says.
+          pad_to: length of the result, at least `max_length`; None for the length of the longest row.
+
+        Returns:
+          int32 `[batch, length]`: `input_word_ids`, `input_mask` (1 = token), `input_type_ids` (1 = second text; 0 for
+          families with one segment).
+
+        Raises:
+          UserError: texts are not strings, the numbers of texts and pairs differ, or a length is invalid.
+        """
+        problems = self.frame.length_problems(pairs=pairs is not None, max_length=max_length, pad_to=pad_to)
+        raise_if_any(problems, "tokenizer")
+        first, second = self.id_rows(texts), None if pairs is None else self.id_rows(pairs, "pairs")
+        if second is not None and len(first) != len(second):
+            raise UserError(
+                f"each text must have a pair; received {len(first)} texts and {len(second)} pairs; pass the same "
+                "number of both"
+            )
+        truncation = self.vocabulary.truncation
+        return pack(self.frame, first, second, max_length=max_length, pad_to=pad_to, truncation=truncation)
+
+    def id_rows(self, texts: Sequence[str], name: str = "texts") -> list[list[int]]:
+        """Ids of each text, without special tokens around it; `name` is that of the texts in messages."""
+        check_strings(texts, name)
+        return self._ids_of(texts)
+
+    def tokens(self, texts: Sequence[str]) -> TextTokens:
+        """Ids and offsets, without special tokens around texts."""
+        check_strings(texts, "texts")
+        return concatenated(self._tokens_of(texts))
+
+    @abc.abstractmethod
+    def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text."""
+
+    @abc.abstractmethod
+    def _tokens_of(self, texts: Sequence[str]) -> list[Tokens]:
+        """Tokens of each text."""
+
+
+def check_strings(texts: Sequence[object], name: str, kinds: type | tuple[type, ...] = str) -> None:
+    """Raises a `UserError` for a text of another type; `name` is that of the texts in the message."""
+    if isinstance(texts, str):
+        raise UserError(f"{name} must be a list of strings; received one text, {texts!r:.60}; put it into a list")
+    for row, text in enumerate(texts):
+        if not isinstance(text, kinds):
+            raise UserError(f"{name} must be a list of strings; received {text!r} at index {row}; convert it to str")
+
+
+def concatenated(rows: Iterable[Tokens]) -> TextTokens:
+    """The tokens of several texts."""
+    rows = list(rows)
+    ids, starts, ends = (
+        np.fromiter(itertools.chain.from_iterable(row[part] for row in rows), np.int32) for part in range(3)
+    )
+    splits = np.cumsum([0, *(len(row.ids) for row in rows)], dtype=np.int64)
+    return TextTokens(ids, starts, ends, splits)
