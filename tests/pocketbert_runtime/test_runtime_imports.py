@@ -19,8 +19,8 @@ from pocketbert_runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "runtime" / "pocketbert_runtime"
-# LiteRT requires protobuf (`google`), too. Modules import the extras inside functions.
-REQUIRED = {"ai_edge_litert", "google", "numpy"}
+# LiteRT requires protobuf (`google`) and tqdm, too. Modules import the extras inside functions.
+REQUIRED = {"ai_edge_litert", "google", "numpy", "tqdm"}
 EXTRAS = {"sentencepiece"}
 FILES = ("runtime/pyproject.toml", "pyproject.toml")
 
@@ -41,9 +41,9 @@ def test_only_required_packages_are_imported(path: Path) -> None:
     assert imported(path) <= {*sys.stdlib_module_names, *REQUIRED, *EXTRAS, "pocketbert_runtime"}
 
 
-def test_requirements_bring_protobuf() -> None:
+def test_litert_requires_the_other_packages() -> None:
     names = {Requirement(line).name for line in importlib.metadata.requires("ai-edge-litert") or ()}
-    assert {"numpy", "protobuf"} <= names
+    assert {"numpy", "protobuf", "tqdm"} <= names
 
 
 def test_modules_import_no_tensorflow() -> None:

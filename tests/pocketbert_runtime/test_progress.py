@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pocketbert import progress
+from pocketbert_runtime import progress
 
 
 class Clock:
