@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
@@ -19,7 +18,6 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.data_checks import cut_warning
-from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
@@ -32,8 +30,10 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy, open_network
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
+from pocketbert_runtime.forward import Outputs
 from pocketbert_runtime.heads_config import described_heads
 from pocketbert_runtime.label_names import are_placeholders, label_positions
+from pocketbert_runtime.rows import TokenRows
 
 # Texts of each list of changed answers.
 MOST_CHANGED = 20
@@ -190,7 +190,7 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
             f"{', '.join(configs[1].labels)}{remedy}"
         )
 
-    def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         outputs = second.forward(encoded, show_progress=show_progress)
         return {name: values[..., order] for name, values in outputs.items()} if order else outputs
 

@@ -7,11 +7,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.interfaces import Outputs
-from pocketbert.tasks.outputs import GatheredOutputs, row_progress
 from pocketbert_export.tflite.length_buckets import Inputs, bucket_by_length
+from pocketbert_runtime.forward import GatheredOutputs, Outputs, row_progress
+from pocketbert_runtime.rows import TokenRows
 
 Run: TypeAlias = Callable[[Inputs, int], Outputs]
 
@@ -32,13 +31,13 @@ class BundleForward:
     def __init__(self, run: Run, lengths: Sequence[int], pad_token_id: int, task: Task) -> None:
         self._run, self._lengths, self._pad_token_id, self._task = run, lengths, pad_token_id, task
 
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def __call__(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         """Returns the outputs of one or more rows, by name."""
         gathered = GatheredOutputs(encoded, self._task)
         with row_progress(len(encoded), show_progress) as update:
             for first in range(0, len(encoded), ROWS_A_CALL):
                 rows = np.arange(first, min(first + ROWS_A_CALL, len(encoded)))
-                inputs, _ = encoded.batch(rows)
+                inputs = encoded.inputs(rows)
                 for bucket in bucket_by_length(inputs, self._lengths, self._pad_token_id):
                     gathered.add(rows[bucket.indices], self._run(bucket.inputs, bucket.length))
                 update(len(rows))

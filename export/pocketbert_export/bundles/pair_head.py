@@ -16,16 +16,16 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import single_texts
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert.tasks.classification import MEAN_LENGTH
-from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.separate_pairs import FEATURES, require_pairs
 from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.forward import Forward, Outputs
+from pocketbert_runtime.rows import TokenRows
 
 HEAD_FILE = "head.tflite"
 HEAD_SIGNATURE, FIRST, SECOND = "head", "first", "second"
@@ -110,9 +110,9 @@ class PairForward:
     def __init__(self, texts: Forward, path: Path) -> None:
         self._texts, self._path = texts, path
 
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def __call__(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         """Returns the outputs of one or more pairs, by name."""
-        rows = dataclasses.replace(encoded, labels=None, soft_labels=None, rows_per_example=1)
+        rows = dataclasses.replace(encoded, rows_per_example=1)
         return self.head(self._texts(rows, show_progress=show_progress)[EMBEDDING])
 
     def head(self, vectors: np.ndarray) -> Outputs:

@@ -52,7 +52,7 @@ class ValidationSet:
             assert isinstance(data, Examples)
             self._rows = TextRows(None, data, tokenizer, length, MOST_EXAMPLES)
         self._task = task
-        inputs, _ = self._rows.encoded.batch(np.arange(len(self._rows.encoded)))
+        inputs = self._rows.encoded.inputs(np.arange(len(self._rows.encoded)))
         self.encoded: Inputs = {name: inputs[name] for name in INPUT_NAMES}
         self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
 

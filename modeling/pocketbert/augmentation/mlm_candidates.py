@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.augmentation.augmented_rows import MaskedInput
-from pocketbert.data.batches import bucketed
 from pocketbert.errors import UserError
 from pocketbert.model import Model
+from pocketbert_runtime.rows import bucketed
 from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS, read_vocabulary
 
 CONTINUATION = "##"

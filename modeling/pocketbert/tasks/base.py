@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning, label_warnings
-from pocketbert.tasks.interfaces import Decisions, Evaluator, Forward, Rows
+from pocketbert.tasks.interfaces import Decisions, Evaluator, Rows
+from pocketbert_runtime.forward import Forward
+from pocketbert_runtime.task_form import TaskForm
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,63 +26,42 @@ if TYPE_CHECKING:
     from pocketbert.tasks.simple_methods import Vectors
 
 
-class Task(abc.ABC):
+class Task(TaskForm):
     """A kind of task with its configuration. All behaviour that depends on `TaskConfig.kind` is here.
 
     `registry.get_task` creates tasks. To add a kind, add the file `KIND.py` with a subclass of this class or
     `SupervisedTask`, and a row in `task_config.TASK_RULES`.
 
-    Args:
-      config: configuration of the head.
-
     Attributes:
-      kind: value of `TaskConfig.kind`.
-      output_names: the head's own names of its outputs, in order.
       needs_pooler: whether the head reads the encoder's pooled output.
       first_token_only: whether the head reads only the first token's features. Export can then compute the last layer
         for this token only.
-      per_token: whether there is an output for each token.
       exportable: whether a bundle can have such a head.
       default_lengths: sequence lengths of an exported bundle.
       pipeline_tag: name of the task on Hugging Face's hub, for model cards.
       default_max_length: default for the maximum sequence length of commands; None for the command's own default.
-      window_options: fields of `WindowOptions` that apply to the inputs.
       distillable: whether the distillation methods know the loss.
-      has_independent_labels: whether each logit is a decision of its own, with a sigmoid.
-      has_classes: whether an example has one of the labels as its class.
       needs_pairs: whether each input is a pair of texts.
       centred_by_example: whether `centred` works on each example alone.
       has_vectors: whether the direction of the output [N, D] is what counts.
-      separates_pairs: whether the network reads the texts of a pair one by one, as rows that follow one another, and
-        gives one answer for both; `outputs.GatheredOutputs` then has an entry for each pair.
       scored_by_folds: whether folds can score the examples; the rows then have `answers`, as in `TextRows`.
       data_kinds: further kinds of data sets whose labels fit, such as scores of pairs.
       least_centred_scale: minimum scale of centred outputs, as a fraction of the scale of the outputs.
     """
 
-    kind: ClassVar[str]
-    output_names: tuple[str, ...] = ("logits",)
     needs_pooler: ClassVar[bool] = False
     first_token_only: bool = False
-    per_token: ClassVar[bool] = False
     exportable: ClassVar[bool] = True
     default_lengths: ClassVar[tuple[int, ...]] = (32, 64, 128)
     pipeline_tag: ClassVar[str] = "text-classification"
     default_max_length: ClassVar[int | None] = None
-    window_options: ClassVar[tuple[str, ...]] = ()
     distillable: ClassVar[bool] = False
-    has_independent_labels: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = False
     needs_pairs: ClassVar[bool] = False
     centred_by_example: bool = False
     has_vectors: ClassVar[bool] = False
-    separates_pairs: bool = False
     scored_by_folds: ClassVar[bool] = False
     data_kinds: ClassVar[tuple[str, ...]] = ()
     least_centred_scale: ClassVar[float] = 0.0
-
-    def __init__(self, config: TaskConfig) -> None:
-        self.config = config
 
     @property
     def parts(self) -> Mapping[str, Task]:
@@ -145,10 +126,6 @@ class Task(abc.ABC):
     def num_logits(self) -> int | None:
         """Number of logits per example; None if the labels do not determine it."""
         return None
-
-    def max_length(self, positions: int) -> int:
-        """Maximum sequence length of a network with so many positions."""
-        return positions
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """The architecture to put a new head on, given that of a checkpoint."""

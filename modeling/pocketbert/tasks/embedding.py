@@ -28,15 +28,15 @@ from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
-from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
+from pocketbert.tasks.outputs import check_finite, mean_over_examples, unit_vectors
 from pocketbert.tasks.pair_losses import PairLoss, pair_losses, rows_per_example
 from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.vectors import cosines, ranks
 from pocketbert_runtime.embedding_config import EmbeddingConfig, dense_shapes
+from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
 
 OUTPUT = "embedding"
 # Below every feature, within float16.

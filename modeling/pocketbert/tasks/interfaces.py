@@ -1,28 +1,19 @@
-"""What tasks work with: outputs of networks, token rows, decisions and evaluators."""
+"""What tasks work with: rows of labelled data, decisions and evaluators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
+from pocketbert_runtime.forward import Outputs
 
 if TYPE_CHECKING:
     from pocketbert.tasks.scores import Scores
-
-# Outputs of a head by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
-Outputs: TypeAlias = Mapping[str, np.ndarray]
-
-
-class Forward(Protocol):
-    """Runs token rows through a float model (`outputs.ModelForward`) or a bundle."""
-
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns the outputs of at least one row; `show_progress` prints to stderr."""
 
 
 class Rows(Protocol):

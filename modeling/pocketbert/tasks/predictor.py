@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
-from pocketbert.tasks.outputs import check_finite_answers
+from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
 from pocketbert.tasks.texts import TextTask
+from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
 from pocketbert_runtime.heads_config import without_labels
+from pocketbert_runtime.rows import TokenRows
 
 
 class Predictor:
@@ -35,7 +35,7 @@ class Predictor:
         self.task, self.tokenizer, self.max_length, self.windows = task, tokenizer, max_length, windows
         self._forward = forward
 
-    def forward(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def forward(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         """The outputs of the network.
 
         Raises:

@@ -19,10 +19,10 @@ from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream
 from pocketbert.progress import bar
 from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
-from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, excerpt, most_certain
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.scores import Scores, score_interval
+from pocketbert_runtime.forward import Forward, Outputs
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:

@@ -26,9 +26,8 @@ from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask, Task
 from pocketbert.tasks.decisions import DecisionChoice
-from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.masked_lm import only_labelled
-from pocketbert.tasks.outputs import Labelled, check_finite_answers, has_label
+from pocketbert.tasks.outputs import Labelled, has_label
 from pocketbert.tasks.parts import (
     output_name,
     packed_labels,
@@ -43,6 +42,7 @@ from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
 from pocketbert.tasks.simple_methods import Vectors
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL
 from pocketbert.tasks.text_inputs import examples_of
+from pocketbert_runtime.forward import Forward, check_finite_answers
 from pocketbert_runtime.heads_config import described_heads, loss_weight
 
 

@@ -15,7 +15,7 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.readers.tagged_texts import plain_texts
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.windows import WindowOptions
-from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
+from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.parts import output_name, part_of, part_outputs
@@ -25,6 +25,7 @@ from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tasks.texts import TextTask
 from pocketbert.tasks.token_classification import TokenClassification, TokenEvaluator
+from pocketbert_runtime.forward import Forward, Outputs
 
 if TYPE_CHECKING:
     from pocketbert.tasks.decisions import DecisionChoice

@@ -19,8 +19,8 @@ from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.interfaces import Forward, Rows
-from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
+from pocketbert.tasks.interfaces import Rows
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, mean_over_examples
 from pocketbert.tasks.question_answering import (
     QuestionEvaluator,
     QuestionRows,
@@ -31,6 +31,7 @@ from pocketbert.tasks.question_answering import (
 from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.text_rows import TextRows
+from pocketbert_runtime.forward import Forward, check_finite_answers
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")
 # Names as in the metrics of SQuAD 2.0.

@@ -15,9 +15,9 @@ from pocketbert.data.readers.word_splitting import continues
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.classification import probabilities_of
-from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.metrics import tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, listed, most_certain
+from pocketbert_runtime.forward import Outputs
 
 if TYPE_CHECKING:
     from pocketbert.tasks.token_classification import TokenClassification

@@ -12,9 +12,8 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.interfaces import Forward
-from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.text_inputs import texts_and_pairs
+from pocketbert_runtime.forward import Forward, check_finite_answers
 
 
 def window_rows(

@@ -21,10 +21,8 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.class_names import positive_class
 from pocketbert.tasks.decisions import DecisionChoice
-from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
-from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.separate_pairs import encode_separately, require_pairs
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
@@ -32,6 +30,7 @@ from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.tasks.text_inputs import examples_of
 from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tasks.text_windows import windowed_logits
+from pocketbert_runtime.forward import Forward, check_finite_answers
 
 _CORRELATIONS = ("matthews", "pearson", "spearman")
 

@@ -23,15 +23,16 @@ from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import class_decisions
-from pocketbert.tasks.interfaces import Decisions, Forward, Outputs
+from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
-from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers, uniform_cross_entropy
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, uniform_cross_entropy
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TaggedRows, resampled_tags
 from pocketbert.tasks.text_inputs import texts_and_pairs
+from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
 
 TOKEN_LOGITS = "token_logits"
 

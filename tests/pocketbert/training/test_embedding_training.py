@@ -96,7 +96,7 @@ def test_recall_ignores_equal_texts() -> None:
     data = pairs_of("abbc", "vwxa")
     directions = {"a": [1.0, 0.0], "v": [0.9, 0.4], "b": [0.0, 1.0], "w": [0.1, 1.0], "x": [0.3, 0.9], "c": [-1.0, 0.1]}
     vectors = np.array([directions[text] for text in single_texts(data).texts], np.float32)
-    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, None, 9, 0), data)  # type: ignore[arg-type]
+    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, 9, 0), data)  # type: ignore[arg-type]
     # Only c misses its partner.
     assert rows.compute({"embedding": vectors}, ["recall_at_1"]) == {"recall_at_1": 0.75}
 
