@@ -18,13 +18,13 @@ from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.recipes import RECIPES
 from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
-from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert_export.bundles.forward import BundleForward
 from pocketbert_export.bundles.goldens import Golden, read_goldens
 from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward, is_separate
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
 from pocketbert_export.tflite.interpreter_process import real_outputs
 from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_runtime.answers.inputs import as_inputs
 from pocketbert_runtime.forward import Forward
 from pocketbert_runtime.json_reading import read_json, read_members
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken

@@ -215,8 +215,8 @@ def _answer_texts(
     predictor: Predictor, rows: Iterator[dict[str, str]], size: int, options: Options, remedy: str
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.data_warnings import truncation_warning, vocabulary_warnings
+    from pocketbert.data.examples import examples_of
     from pocketbert.progress import log_info
-    from pocketbert.tasks.text_inputs import examples_of
     from pocketbert.tasks.texts import TextTask
 
     given = options[PredictOptions]

@@ -13,6 +13,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning, label_warnings
 from pocketbert.tasks.interfaces import Decisions, Evaluator, Rows
+from pocketbert_runtime.answers.base import Answers
 from pocketbert_runtime.forward import Forward
 from pocketbert_runtime.task_form import TaskForm
 
@@ -153,7 +154,7 @@ class Task(TaskForm):
         return None
 
 
-class SupervisedTask(Task):
+class SupervisedTask(Answers, Task):
     """A task that trains on labelled examples and makes predictions."""
 
     distillable = True
@@ -269,26 +270,6 @@ class SupervisedTask(Task):
         main_metric: str | None = None,
     ) -> Scores:
         """Adds a baseline to known metrics, without the scores per class."""
-
-    @abc.abstractmethod
-    def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
-    ) -> list[dict[str, Any]]:
-        """Predicts for each input, in order.
-
-        Args:
-          inputs: texts, pairs of texts, or pairs of question and paragraph.
-          forward: runs the network.
-          tokenizer: the network's tokenizer.
-          max_length: maximum sequence length of an input or a window.
-          **options: options of the task.
-
-        Returns:
-          A dictionary of JSON values for each input.
-
-        Raises:
-          UserError: an answer is not finite.
-        """
 
     def simple_methods(self, train: Any, dev: Any, metric: str, vectors: Vectors | None) -> list[Baseline]:
         """Simple methods, trained on the same examples; see `tasks.simple_methods`.

@@ -42,17 +42,6 @@ class DecisionChoice:
     keep: float | None = None
 
 
-def threshold_logits(decisions: DecisionConfig | None, *, of_classes: bool) -> np.ndarray | None:
-    """What to subtract from the logits of the labels, float64 [labels]; None without thresholds.
-
-    Then the larger of two logits is the answer, and a label with a logit of at least 0 is given.
-    """
-    if decisions is None or decisions.thresholds is None:
-        return None
-    values = np.asarray(decisions.thresholds, np.float64)
-    return np.log(values) if of_classes else np.log(values) - np.log1p(-values)
-
-
 def class_thresholds(
     logits: np.ndarray, labels: np.ndarray, metric: str, *, positive: int, classes: Sequence[str]
 ) -> DecisionConfig:

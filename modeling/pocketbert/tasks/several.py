@@ -20,7 +20,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.data_warnings import DataWarning, count_truncated
-from pocketbert.data.examples import Examples, evenly
+from pocketbert.data.examples import Examples, evenly, examples_of
 from pocketbert.data.head_tables import read_heads
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
@@ -41,7 +41,6 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
 from pocketbert.tasks.simple_methods import Vectors
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL
-from pocketbert.tasks.text_inputs import examples_of
 from pocketbert_runtime.forward import Forward, check_finite_answers
 from pocketbert_runtime.heads_config import described_heads, loss_weight
 

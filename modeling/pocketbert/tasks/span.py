@@ -29,8 +29,8 @@ from pocketbert.tasks.question_answering import (
     read_answers,
 )
 from pocketbert.tasks.scores import Scores
-from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.text_rows import TextRows
+from pocketbert_runtime.answers.inputs import texts_and_pairs
 from pocketbert_runtime.forward import Forward, check_finite_answers
 
 SPAN_OUTPUTS = ("start_logits", "end_logits")

@@ -14,9 +14,9 @@ from pocketbert.data.readers.tagged_texts import TaggedTexts
 from pocketbert.data.readers.word_splitting import continues
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
-from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.metrics import tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, listed, most_certain
+from pocketbert_runtime.answers.probabilities import probabilities_of
 from pocketbert_runtime.forward import Outputs
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Base class of tasks with one answer per text or pair, and the inputs that `predict` takes."""
+"""Base class of tasks with one answer per text or pair."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.separate_pairs import encode_separately, require_pairs
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 from pocketbert.tasks.text_evaluator import TextEvaluator
-from pocketbert.tasks.text_inputs import examples_of
 from pocketbert.tasks.text_rows import TextRows
-from pocketbert.tasks.text_windows import windowed_logits
-from pocketbert_runtime.forward import Forward, check_finite_answers
+from pocketbert_runtime.answers.texts import TextAnswers
+from pocketbert_runtime.forward import Forward
 
 _CORRELATIONS = ("matthews", "pearson", "spearman")
 
 
-class TextTask(SupervisedTask):
+class TextTask(TextAnswers, SupervisedTask):
     """A task whose head gives `logits` for each text or pair of texts."""
 
     scored_by_folds = True
@@ -43,7 +42,6 @@ class TextTask(SupervisedTask):
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
         self.first_token_only = config.pooling is None
-        self.separates_pairs = config.pairs == "separate"
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """For a head on the mean: without a pooler, which would be neither read nor trained."""
@@ -65,10 +63,6 @@ class TextTask(SupervisedTask):
     @abc.abstractmethod
     def constant_answer(self, labels: np.ndarray) -> tuple[Any, str]:
         """The baseline: the best constant prediction and its name in messages."""
-
-    @abc.abstractmethod
-    def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """Converts logits [N, ...] to the dictionaries that `predict` returns."""
 
     def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any] | None:
         """Scores per class, for `Scores.classes`; None for tasks without classes."""
@@ -211,44 +205,6 @@ class TextTask(SupervisedTask):
         """Number of texts or pairs that are cut; separate pairs have two texts."""
         read = single_texts(data) if self.separates_pairs else data
         return count_truncated(read.texts, read.pairs, tokenizer, max_length)
-
-    def predict(
-        self,
-        inputs: Sequence[Any],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        windows: bool = False,
-        stride: int | None = None,
-        **options: Any,
-    ) -> list[dict[str, Any]]:
-        """Predicts for texts or pairs of texts; for the other options see `describe`.
-
-        With `windows`, a longer text is read in windows of `max_length` tokens, `stride` tokens apart (see
-        `text_windows`), and its probabilities, or its score, are the mean of those of its windows.
-        """
-        if windows and len(inputs):
-            logits = windowed_logits(self, inputs, forward, tokenizer, max_length, stride)
-        else:
-            logits = self.logits(inputs, forward, tokenizer, max_length)
-        return self.describe(logits, **options)
-
-    def logits(
-        self,
-        inputs: Sequence[Any],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """The logits, float32 [N, ...], in the order of the inputs; for the arguments see `predict`."""
-        if not len(inputs):
-            return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
-        examples = examples_of(inputs)
-        encoded = self.encode(examples, tokenizer, max_length, show_progress=show_progress)
-        return check_finite_answers(forward(encoded, show_progress=show_progress))["logits"]
 
     def score(
         self,

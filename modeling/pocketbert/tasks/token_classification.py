@@ -31,7 +31,7 @@ from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, unifo
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TaggedRows, resampled_tags
-from pocketbert.tasks.text_inputs import texts_and_pairs
+from pocketbert_runtime.answers.inputs import texts_and_pairs
 from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
 
 TOKEN_LOGITS = "token_logits"

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit, softmax
 
-from pocketbert.data.batches import EncodedExamples
-from pocketbert.errors import UserError
-from pocketbert.notation import argument
-from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.text_inputs import texts_and_pairs
+from pocketbert_runtime.answers.inputs import texts_and_pairs
+from pocketbert_runtime.answers.probabilities import probabilities_of, sigmoid_of
+from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.forward import Forward, check_finite_answers
+from pocketbert_runtime.notation import argument
+from pocketbert_runtime.rows import TokenRows
+from pocketbert_runtime.task_form import TaskForm
 
 
 def window_rows(
     texts: Sequence[str], tokenizer: Any, max_length: int, stride: int | None = None
-) -> tuple[EncodedExamples, np.ndarray]:
+) -> tuple[TokenRows, np.ndarray]:
     """Divides single texts into windows as `pocketbert.data.windows` does paragraphs, without a question.
 
     Args:
@@ -46,16 +46,15 @@ def window_rows(
             "smaller one, so that no token is left out"
         )
     frame, rows, index = tokenizer.frame, [], []
-    for number, ids in enumerate(tokenizer.tokenize(texts).to_list()):
+    for number, ids in enumerate(tokenizer.id_rows(texts)):
         for start in range(0, max(len(ids) - room + step, 1), step):
             rows.append([frame.first, *ids[start : start + room], frame.last])
             index.append(number)
     word_ids = np.concatenate([np.asarray(row, np.int32) for row in rows])
-    encoded = EncodedExamples(
+    encoded = TokenRows(
         word_ids=word_ids,
         type_ids=np.zeros_like(word_ids),
         offsets=np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64),
-        labels=None,
         max_length=max_length,
         pad_token_id=int(tokenizer.pad_token_id),
     )
@@ -63,7 +62,7 @@ def window_rows(
 
 
 def windowed_logits(
-    task: SupervisedTask,
+    task: TaskForm,
     inputs: Sequence[Any],
     forward: Forward,
     tokenizer: Any,
@@ -94,20 +93,20 @@ def windowed_logits(
     counts = np.bincount(index).reshape(-1, *[1] * (logits.ndim - 1))
     sums = np.zeros((len(counts), *logits.shape[1:]))
     np.add.at(sums, index, _probabilities(task, logits))
-    own = logits[np.searchsorted(index, np.arange(len(counts)))]
-    return np.where(counts == 1, own, _logits_of(task, sums / counts))
+    of_first = logits[np.searchsorted(index, np.arange(len(counts)))]
+    return np.where(counts == 1, of_first, _logits_of(task, sums / counts))
 
 
-def _probabilities(task: SupervisedTask, logits: np.ndarray) -> np.ndarray:
+def _probabilities(task: TaskForm, logits: np.ndarray) -> np.ndarray:
     """Softmax for classes, sigmoids for several labels; scores as they are."""
     if task.has_independent_labels:
-        return expit(logits)
-    return softmax(logits, axis=-1) if task.has_classes else logits
+        return sigmoid_of(logits)
+    return probabilities_of(logits) if task.has_classes else logits
 
 
-def _logits_of(task: SupervisedTask, probabilities: np.ndarray) -> np.ndarray:
+def _logits_of(task: TaskForm, probabilities: np.ndarray) -> np.ndarray:
     """Logits with these probabilities; those of 0 and 1 are infinite."""
-    if task.has_independent_labels:
-        return logit(probabilities)
     with np.errstate(divide="ignore"):
+        if task.has_independent_labels:
+            return np.log(probabilities) - np.log1p(-probabilities)
         return np.log(probabilities) if task.has_classes else probabilities

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pocketbert.data.examples import Examples
-from pocketbert.errors import UserError
+from pocketbert_runtime.errors import UserError
 
 # Keys of the two texts of a pair in a dict.
 _PAIR_NAMES = (("question", "context"), ("text", "pair"))
@@ -40,12 +39,6 @@ def texts_and_pairs(inputs: Sequence[Any]) -> tuple[list[str], list[str] | None]
             )
     texts = [part[0] for part in parts if part]
     return texts, [part[1] for part in parts if part] if parts and parts[0] and len(parts[0]) == 2 else None
-
-
-def examples_of(inputs: Sequence[Any]) -> Examples:
-    """Inputs of `predict` as examples without labels."""
-    texts, pairs = texts_and_pairs(inputs)
-    return Examples(texts, pairs, None, [str(index) for index in range(len(texts))], "the texts")
 
 
 def _parts(item: Any) -> tuple[str, ...] | None:
