@@ -15,6 +15,7 @@ from pocketbert_runtime.label_names import label_problems, shown
 
 ScoreActivation = Literal["identity", "sigmoid"]
 TaskKind: TypeAlias = str  # A key of `TASK_RULES`.
+_LABELS_SHOWN = 5
 # Shapes of a head's weights by their paths in the head, from the configurations of encoder and task.
 HeadShapes: TypeAlias = "Callable[[Any, TaskConfig], Mapping[str, tuple[int, ...]]]"
 
@@ -180,3 +181,9 @@ class TaskConfig:
     def rules(self) -> TaskRules:
         """The row of the task's kind."""
         return TASK_RULES[self.kind]
+
+
+def described_task(task: TaskConfig) -> str:
+    """A task in a few words, such as `sst2 classification, 2 labels (negative, positive)`."""
+    labels = ", ".join(task.labels[:_LABELS_SHOWN]) + ", …" * (len(task.labels) > _LABELS_SHOWN)
+    return f"{task.name} {task.kind}".strip() + (f", {len(task.labels)} labels ({labels})" if task.labels else "")

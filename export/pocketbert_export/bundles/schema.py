@@ -7,13 +7,9 @@ from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
+from pocketbert_runtime.bundles.description import FILE_NAME, OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS
 from pocketbert_runtime.tokenizers.truncation import PATTERN
-
-# Of bundles with a WordPiece tokenizer, which older versions of this project also read.
-SCHEMA_VERSION = 2
-# The same with another tokenizer, whose kind it names.
-OTHER_TOKENIZERS_VERSION = 3
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}
@@ -21,8 +17,7 @@ _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 # int32
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-# No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
-_FILE_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"}
+_FILE_NAME = {"type": "string", "pattern": FILE_NAME}
 
 
 def _object(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.checks.outputs import Outputs, ScoredOutputs
-from pocketbert_export.tflite.length_buckets import Inputs
+from pocketbert_runtime.bundles.length_buckets import Inputs
 
 # With int8, about 2 % of 3,000 predictions differ. By chance alone, the metric's standard deviation is
 # 60 ** 0.5 / 3000 = 0.26 points, so a drop of half a point stands out.

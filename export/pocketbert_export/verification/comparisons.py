@@ -21,8 +21,8 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.checks import outputs as checks
 from pocketbert_export.checks.outputs import Check, Outputs
 from pocketbert_export.checks.validation_set import ValidationSet
-from pocketbert_export.tflite.length_buckets import LengthBucket
 from pocketbert_export.verification.validation_inputs import ValidationInputs
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
 
 _ROWS_A_CALL = 32
 _SEGMENTS = ("segments", "no segments")

@@ -81,7 +81,7 @@ class ScoringData:
 
 def score_both(bundle: Bundle, model: Model, examples: ScoringData, run_folder: Path | None = None) -> BundleScores:
     """Scores a bundle and its float model with the same windows; `run_folder` is that of the model's training."""
-    windows = {"max_length": max(bundle.lengths), **examples.windows}
+    windows: dict[str, Any] = {"max_length": max(bundle.lengths), **examples.windows}
     of_model, _ = examples.score(model_predictor(model, **windows))
     of_bundle, mistakes = examples.score(bundle.predictor(**windows))
     stored = recorded(run_folder, examples.data, of_bundle)
@@ -168,7 +168,7 @@ def check(
     scoring_data = ScoringData(
         data=examples, metrics=(metric,), main_metric=metric, data_task=data_task, windows=outcome.get("windows", {})
     )
-    windows = {"max_length": max(bundle.lengths), **scoring_data.windows}
+    windows: dict[str, Any] = {"max_length": max(bundle.lengths), **scoring_data.windows}
     scores, _ = scoring_data.score(bundle.predictor(**windows))
     stored = {"baselines": _simple(outcome, scores), "teacher": outcome["teacher"]}
     stored |= recorded(run_folder, examples, scores)

@@ -1,8 +1,7 @@
-"""Predictions of float models and bundles, for all tasks."""
+"""Predictions and scores of float models and bundles, for all tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,96 +9,24 @@ import numpy as np
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
-from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
-from pocketbert.tasks.texts import TextTask
-from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
-from pocketbert_runtime.heads_config import without_labels
-from pocketbert_runtime.rows import TokenRows
+from pocketbert_runtime import predictor as runtime
 
 
-class Predictor:
-    """Predicts with a network.
+class Predictor(runtime.Predictor):
+    """A predictor that also scores the network on data.
 
-    Args:
+    Attributes:
       task: task of the network.
-      forward: runs the network.
-      tokenizer: tokenizer of the network.
-      max_length: maximum sequence length of an input or a window.
-      **windows: options in the task's `window_options`.
     """
 
-    def __init__(self, task: SupervisedTask, forward: Forward, tokenizer: Any, max_length: int, **windows: Any) -> None:
-        self.task, self.tokenizer, self.max_length, self.windows = task, tokenizer, max_length, windows
-        self._forward = forward
-
-    def forward(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
-        """The outputs of the network.
-
-        Raises:
-          UserError: a value is not finite.
-        """
-        return check_finite_answers(self._forward(encoded, show_progress=show_progress))
-
-    def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Predicts for texts, pairs of texts, or pairs of question and paragraph; see the task's `predict`.
-
-        `max_length` and `stride` are for `windows=True`; a window has at most the tokens of the predictor. With
-        `soft_labels=True`, the answers have the probability of each label with all digits, as `distill` reads them.
-
-        Raises:
-          UserError: `windows` for another task than classes, several labels or scores; `soft_labels` for a task without
-            labels, or with `top_k`; or see the task's `predict`.
-        """
-        if options.get("soft_labels"):
-            option = argument("soft_labels", True)
-            if lacking := without_labels(self.task.config):
-                raise UserError(f"{option} is for labels; received it for {lacking}; leave it out")
-            if options.get("top_k"):
-                top = argument("top_k", options["top_k"])
-                raise UserError(f"{option} writes all labels; received {top}, too; leave one of them out")
-        if options.get("windows") and not isinstance(self.task, TextTask):
-            raise UserError(
-                f"windows are for one answer per text; received them for {self.task.kind}; leave "
-                f"{argument('windows', True)} out"
-            )
-        length = options.pop("max_length", None) or self.max_length
-        if length != self.max_length and not options.get("windows"):
-            raise UserError(f"max_length needs {argument('windows', True)}; received {length} alone; leave it out")
-        if options.get("stride") is not None and isinstance(self.task, TextTask) and not options.get("windows"):
-            raise UserError(
-                f"stride needs {argument('windows', True)}; received {options['stride']} alone; leave it out"
-            )
-        if length > self.max_length:
-            raise UserError(f"windows must have at most {self.max_length} tokens; received max_length={length}")
-        return self.task.predict(inputs, self.forward, self.tokenizer, length, **self.windows, **options)
+    task: SupervisedTask
 
     def evaluator(self, data: Any, **options: Any) -> Evaluator:
         """Returns the evaluator for labelled data; see `SupervisedTask.evaluator`."""
         return self.task.evaluator(self.forward, data, self.tokenizer, self.max_length, **self.windows, **options)
-
-    def logits(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, show_progress: bool = False
-    ) -> np.ndarray:
-        """The logits of texts; longer texts are truncated.
-
-        Args:
-          texts: sentences, or the first sentences of pairs.
-          pairs: the second sentence of each pair, or None.
-          show_progress: print progress to stderr.
-
-        Returns:
-          float32 `[n, labels]`, or `[n]` for a task without labels, in the order of the texts.
-
-        Raises:
-          UserError: the task has no such logits, or they are not finite.
-        """
-        if not isinstance(self.task, TextTask):
-            raise UserError(f"logits need a task with one answer per text; received {self.task.kind}; call predict")
-        inputs: Sequence[Any] = texts if pairs is None else list(zip(texts, pairs, strict=True))
-        return self.task.logits(inputs, self.forward, self.tokenizer, self.max_length, show_progress=show_progress)
 
 
 def model_predictor(model: Any, source: str = "the model", **windows: int | None) -> Predictor:

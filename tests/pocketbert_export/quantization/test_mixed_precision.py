@@ -33,8 +33,8 @@ from pocketbert_export.quantization.quantizers import QuantizedFile
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import read_model
-from pocketbert_export.tflite.length_buckets import bucket_by_length
 from pocketbert_export.tflite.op_histogram import TYPE_NAMES
+from pocketbert_runtime.bundles.length_buckets import bucket_by_length
 from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 

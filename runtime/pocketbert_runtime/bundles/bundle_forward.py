@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pocketbert.tasks.base import Task
-from pocketbert_export.tflite.length_buckets import Inputs, bucket_by_length
+from pocketbert_runtime.bundles.length_buckets import Inputs, bucket_by_length
 from pocketbert_runtime.forward import GatheredOutputs, Outputs, row_progress
 from pocketbert_runtime.rows import TokenRows
+from pocketbert_runtime.task_form import TaskForm
 
 Run: TypeAlias = Callable[[Inputs, int], Outputs]
 
@@ -28,7 +28,7 @@ class BundleForward:
       task: task of the head.
     """
 
-    def __init__(self, run: Run, lengths: Sequence[int], pad_token_id: int, task: Task) -> None:
+    def __init__(self, run: Run, lengths: Sequence[int], pad_token_id: int, task: TaskForm) -> None:
         self._run, self._lengths, self._pad_token_id, self._task = run, lengths, pad_token_id, task
 
     def __call__(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
