@@ -14,6 +14,8 @@ from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
 from pocketbert_runtime.heads_config import without_labels
 from pocketbert_runtime.notation import argument
 from pocketbert_runtime.rows import TokenRows
+from pocketbert_runtime.task_form import TaskForm
+from pocketbert_runtime.windows import WindowOptions
 
 
 class Predictor:
@@ -92,3 +94,27 @@ class Predictor:
             raise UserError(f"logits need a task with one answer per text; received {self.task.kind}; call predict")
         inputs: Sequence[Any] = texts if pairs is None else list(zip(texts, pairs, strict=True))
         return self.task.logits(inputs, self.forward, self.tokenizer, self.max_length, show_progress=show_progress)
+
+
+def fitting_windows(
+    task: TaskForm, windows: dict[str, int | None], default: int, longest: int, room: str
+) -> tuple[int, dict[str, int | None]]:
+    """Resolves the maximum sequence length and the other window options.
+
+    Args:
+      task: the task.
+      windows: `max_length` and other options, if given. A task without `window_options` has no others, and truncates
+        texts at `max_length`, at most at `longest`.
+      default: default for `max_length`.
+      longest: maximum length of the network.
+      room: name of that limit in the message.
+
+    Raises:
+      UserError: the rows are too long, or the window options contradict each other.
+    """
+    if not task.window_options:
+        return min(windows.get("max_length") or longest, longest), {}
+    options = WindowOptions(**{"max_length": default, **windows})  # type: ignore[arg-type]
+    if options.max_length > longest:
+        raise UserError(f"windows must fit into {room}; received {options.max_length}")
+    return options.max_length, {name: value for name, value in windows.items() if name != "max_length"}

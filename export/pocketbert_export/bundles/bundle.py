@@ -14,7 +14,7 @@ from pocketbert.configs import TASK_RULES, TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.recipes import RECIPES
-from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
+from pocketbert.tasks.predictor import Predictor, predicting_task
 from pocketbert_export.bundles.goldens import Golden, read_goldens
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMAS
 from pocketbert_runtime.bundles import bundle as runtime
@@ -119,7 +119,7 @@ class Bundle(runtime.Bundle):
         Raises:
           UserError: the bundle has no task that predicts, or no signature fits the window.
         """
-        return self._predictor(self.pair_task or self.task, windows)
+        return self._scoring_predictor(self.pair_task or self.task, windows)
 
     def text_predictor(self) -> Predictor:
         """A predictor of single texts: for separate pairs that of their vectors, which `head.tflite` reads.
@@ -127,14 +127,10 @@ class Bundle(runtime.Bundle):
         Raises:
           UserError: the bundle has no task that predicts.
         """
-        return self._predictor(self.task, {})
+        return self._scoring_predictor(self.task, {})
 
-    def _predictor(self, config: TaskConfig | None, windows: dict[str, int | None]) -> Predictor:
-        task = predicting_task(config, str(self.directory))
-        longest = task.max_length(self.lengths[-1])
-        room = f"the bundle's longest length, {longest}"
-        max_length, windows = fitting_windows(task, windows, longest, longest, room)
-        return Predictor(task, self.forward(config, task), self.tokenizer, max_length, **windows)
+    def _scoring_predictor(self, config: TaskConfig | None, windows: dict[str, int | None]) -> Predictor:
+        return self._predictor(config, predicting_task(config, str(self.directory)), windows, Predictor)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -46,7 +46,6 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
 from pocketbert_export.commands import answer_lines, question_options, stored_columns
@@ -54,6 +53,7 @@ from pocketbert_export.commands.answer_lines import AnswerFileOptions
 from pocketbert_export.commands.question_options import AnswerOptions
 from pocketbert_runtime.heads_config import without_labels
 from pocketbert_runtime.json_reading import parse_json
+from pocketbert_runtime.windows import WindowOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.predictor import Predictor

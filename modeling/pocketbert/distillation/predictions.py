@@ -26,8 +26,8 @@ def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None
     For several heads, the names begin with those of the heads in `config`, such as `intent_logits`.
     """
     from pocketbert.tasks.registry import get_task
-    from pocketbert.tasks.span import SPAN_OUTPUTS
     from pocketbert.tasks.token_classification import TOKEN_LOGITS
+    from pocketbert_runtime.answers.span import SPAN_OUTPUTS
 
     if config is not None and config.tasks:
         return dict(zip(get_task(config).output_names, logits, strict=True))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from pocketbert.data.examples import LabelledData
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.registry import listed, supervised_kinds, supervised_task
 from pocketbert_runtime import predictor as runtime
+from pocketbert_runtime.predictor import fitting_windows
 
 
 class Predictor(runtime.Predictor):
@@ -64,27 +64,3 @@ def predicting_task(config: Any, source: str) -> SupervisedTask:
     """
     rule = f"{source} must have a task of kind {listed(supervised_kinds())} to predict; it has"
     return supervised_task(config, rule, "fine-tune it first")
-
-
-def fitting_windows(
-    task: SupervisedTask, windows: dict[str, int | None], default: int, longest: int, room: str
-) -> tuple[int, dict[str, int | None]]:
-    """Resolves the maximum sequence length and the other window options.
-
-    Args:
-      task: the task.
-      windows: `max_length` and other options, if given. A task without `window_options` has no others, and truncates
-        texts at `max_length`, at most at `longest`.
-      default: default for `max_length`.
-      longest: maximum length of the network.
-      room: name of that limit in the message.
-
-    Raises:
-      UserError: the rows are too long, or the window options contradict each other.
-    """
-    if not task.window_options:
-        return min(windows.get("max_length") or longest, longest), {}
-    options = WindowOptions(**{"max_length": default, **windows})  # type: ignore[arg-type]
-    if options.max_length > longest:
-        raise UserError(f"windows must fit into {room}; received {options.max_length}")
-    return options.max_length, {name: value for name, value in windows.items() if name != "max_length"}

@@ -14,7 +14,6 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.tagged_texts import plain_texts
 from pocketbert.data.shared_texts import SharedTexts
-from pocketbert.data.windows import WindowOptions
 from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite
@@ -26,6 +25,7 @@ from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tasks.texts import TextTask
 from pocketbert.tasks.token_classification import TokenClassification, TokenEvaluator
 from pocketbert_runtime.forward import Forward, Outputs
+from pocketbert_runtime.windows import WindowOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.decisions import DecisionChoice

@@ -12,12 +12,12 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.readers.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of
 from pocketbert.data.readers.tagged_texts import TaggedTexts
 from pocketbert.data.readers.word_splitting import continues
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.tasks.metrics import tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, listed, most_certain
 from pocketbert_runtime.answers.probabilities import probabilities_of
 from pocketbert_runtime.forward import Outputs
+from pocketbert_runtime.windows import WindowOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.token_classification import TokenClassification

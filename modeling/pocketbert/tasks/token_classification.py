@@ -16,7 +16,6 @@ from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.readers.iob import OUTSIDE, types_of_tags
 from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts, read_tagged
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
@@ -33,6 +32,7 @@ from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TaggedRows, resampled_tags
 from pocketbert_runtime.answers.inputs import texts_and_pairs
 from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
+from pocketbert_runtime.windows import WindowOptions
 
 TOKEN_LOGITS = "token_logits"
 

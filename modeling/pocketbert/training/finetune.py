@@ -14,7 +14,6 @@ import numpy as np
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.notation import argument
@@ -37,6 +36,7 @@ from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.workers import Workers
 from pocketbert_runtime.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, room_problem
+from pocketbert_runtime.windows import WindowOptions
 
 # With 500 pairs, separate texts are as good on three tasks; with all pairs, on two (docs/results/small-data.md).
 _FEW_PAIRS = 1000

@@ -7,11 +7,12 @@ from pocketbert_runtime.answers.classification import ClassAnswers
 from pocketbert_runtime.answers.embedding import VectorAnswers
 from pocketbert_runtime.answers.multi_label import LabelAnswers
 from pocketbert_runtime.answers.regression import ScoreAnswers
+from pocketbert_runtime.answers.span import SpanAnswers
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.task_config import TaskConfig
 
 ANSWERS: dict[str, type[Answers]] = {
-    answers.kind: answers for answers in (ClassAnswers, LabelAnswers, ScoreAnswers, VectorAnswers)
+    answers.kind: answers for answers in (ClassAnswers, LabelAnswers, ScoreAnswers, SpanAnswers, VectorAnswers)
 }
 
 

@@ -19,7 +19,7 @@ from pocketbert_runtime.task_form import TaskForm
 def window_rows(
     texts: Sequence[str], tokenizer: Any, max_length: int, stride: int | None = None
 ) -> tuple[TokenRows, np.ndarray]:
-    """Divides single texts into windows as `pocketbert.data.windows` does paragraphs, without a question.
+    """Divides single texts into windows as `pocketbert_runtime.windows` does paragraphs, without a question.
 
     Args:
       texts: at least one text.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from pocketbert_runtime.bundles.description import (
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE, PairForward, is_separate
 from pocketbert_runtime.errors import UserError, raise_if_any
 from pocketbert_runtime.forward import Forward
-from pocketbert_runtime.predictor import Predictor
+from pocketbert_runtime.predictor import Predictor, fitting_windows
 from pocketbert_runtime.task_config import TaskConfig, described_task
 from pocketbert_runtime.task_form import TaskForm
 from pocketbert_runtime.tokenizers.framing import INPUT_NAMES
 from pocketbert_runtime.tokenizers.opening import open_tokenizer
+
+AnyPredictor = TypeVar("AnyPredictor", bound=Predictor)
 
 
 class Bundle:
@@ -142,15 +144,29 @@ class Bundle:
         texts = as_inputs(inputs)
         return self.predictor().predict(inputs if texts is None else texts, **options)
 
-    def predictor(self) -> Predictor:
+    def predictor(self, **windows: int | None) -> Predictor:
         """A predictor.
 
+        Args:
+          **windows: `max_length`, up to the longest signature, and the task's `window_options`.
         Raises:
-          UserError: the bundle has no task that predicts.
+          UserError: the bundle has no task that predicts, or no signature fits the window.
         """
         config = self.pair_task or self.task
-        answers = answers_of(config, str(self.directory))
-        return Predictor(answers, self.forward(config, answers), self.tokenizer, answers.max_length(self.lengths[-1]))
+        return self._predictor(config, answers_of(config, str(self.directory)), windows, Predictor)
+
+    def _predictor(
+        self,
+        config: TaskConfig | None,
+        task: TaskForm,
+        windows: dict[str, int | None],
+        make: Callable[..., AnyPredictor],
+    ) -> AnyPredictor:
+        """A predictor for a task, from its class; for `config` see `forward`."""
+        longest = task.max_length(self.lengths[-1])
+        room = f"the bundle's longest length, {longest}"
+        max_length, windows = fitting_windows(task, windows, longest, longest, room)
+        return make(task, self.forward(config, task), self.tokenizer, max_length, **windows)
 
     def forward(self, config: TaskConfig | None, task: TaskForm) -> Forward:
         """Runs rows of tokens.

@@ -131,6 +131,21 @@ def test_windows_have_the_mean_probability(tokenizer: WordPiece) -> None:
         predicted(task, lambda ids: [0.0], tokenizer, [("a", "b")], windows=True)
 
 
+def test_spans_are_parts_of_the_paragraph(tokenizer: WordPiece) -> None:
+    def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
+        starts, ends = 4.0 * (encoded.word_ids == 7), 2.0 * (encoded.word_ids == 8)
+        return {"start_logits": starts.astype(np.float32), "end_logits": ends.astype(np.float32)}
+
+    for null_threshold, text, start, end, score in ((None, "c  d", 3, 7, 6.0), (-6.5, "", None, None, 0.0)):
+        task = TaskConfig(kind="span", null_threshold=null_threshold)
+        # The question has both tokens, too.
+        (answer,) = answers_of(task, "it").predict([("c d", "b  c  d a")], forward, tokenizer, 13, n_best=1)
+        assert (answer["answer"], answer["start"], answer["end"], answer["score"]) == (text, start, end, score)
+        assert answer["answers"][0]["answer"] == "c  d"
+    with pytest.raises(UserError, match="inputs must be pairs of question and paragraph; received 'b c'"):
+        answers_of(TaskConfig(kind="span"), "it").predict(["b c"], forward, tokenizer, 13)
+
+
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_no_inputs_have_no_answers(tokenizer: WordPiece, kind: str) -> None:
     labels = LABELS if kind in ("classification", "multi_label") else ()

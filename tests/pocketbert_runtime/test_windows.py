@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.readers.questions import Question, QuestionFile
-from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream_windows
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_runtime.windows import Question, WindowOptions, Windows, make_windows, stream_windows
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##s", "?", "[", "]", "sep", *"abcdefghij"]
 CLS, SEP = 2, 3
@@ -231,7 +231,7 @@ def test_stream_has_the_same_windows(tokenizer: WordPieceTokenizer) -> None:
 
 
 def test_long_paragraphs_make_small_chunks(tokenizer: WordPieceTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pocketbert.data.windows._CHARACTERS_A_CHUNK", 10)
+    monkeypatch.setattr("pocketbert_runtime.windows._CHARACTERS_A_CHUNK", 10)
     questions = [_question("a", "b" * length) for length in (4, 6, 1, 10, 11, 3, 3)]
     chunks = stream_windows(questions, tokenizer, WindowOptions())
     assert [[len(question.context) for question in chunk] for chunk, _ in chunks] == [[4, 6], [1], [10], [11], [3, 3]]

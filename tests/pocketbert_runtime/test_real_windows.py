@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pocketbert.data.readers.questions import Question, QuestionFile
-from pocketbert.data.windows import WindowOptions, make_windows, stream_windows
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+from pocketbert_runtime.windows import Question, WindowOptions, make_windows, stream_windows
 
 
 @pytest.mark.data

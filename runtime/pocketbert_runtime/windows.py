@@ -16,10 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pocketbert.data.readers.questions import Question
-from pocketbert.errors import raise_if_any
-from pocketbert.options import option_problems
-from pocketbert.progress import bar
+from pocketbert_runtime.errors import raise_if_any
+from pocketbert_runtime.progress import bar
 
 # Of BERT; RoBERTa has one more.
 _SPECIAL_TOKENS = 3
@@ -51,7 +49,11 @@ class WindowOptions:
     max_question_tokens: int = 64
 
     def __post_init__(self) -> None:
-        problems = option_problems(self)
+        problems = [
+            f"{name} must be positive; received {value}"
+            for name, value in vars(self).items()
+            if value is not None and not value > 0
+        ]
         least = _SPECIAL_TOKENS + 2
         if 0 < self.max_length < least:
             problems.append(f"max_length must be at least {least}; received {self.max_length}")
@@ -60,6 +62,27 @@ class WindowOptions:
     def question_room(self, special_tokens: int = _SPECIAL_TOKENS) -> int:
         """Maximum question length: the paragraph gets a third of the window."""
         return min(self.max_question_tokens, self.max_length - special_tokens - self.max_length // 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, its paragraph and its answers.
+
+    Attributes:
+      id: id in the file.
+      question: text of the question.
+      context: the paragraph.
+      answers: correct answers, spans of `context`; empty if there are none or they are unknown.
+      starts: offset in `context` of the first code point of each answer.
+      impossible: whether the file marks the question as unanswerable (SQuAD 2.0).
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[str, ...]
+    starts: tuple[int, ...]
+    impossible: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +128,7 @@ def make_windows(questions: Sequence[Question], tokenizer: Any, options: WindowO
     frame = tokenizer.frame
     special = frame.num_special_tokens(pairs=True)
     contexts = {context: row for row, context in enumerate(dict.fromkeys(question.context for question in questions))}
-    tokens = tokenizer.tokenize_with_offsets([*(question.question for question in questions), *contexts])
-    splits = tokens.ids.row_splits.numpy()
-    ids, starts, ends = (part.values.numpy() for part in tokens)
+    ids, starts, ends, splits = tokenizer.tokens([*(question.question for question in questions), *contexts])
     lengths = np.diff(splits)
 
     # One value per question.
@@ -247,11 +268,11 @@ def _positions(
     most_context: np.ndarray,
 ) -> np.ndarray:
     """Positions [W, 2] of the first answer in each window; all but the first two arguments are [P]."""
-    given = [
+    spans = [
         (question.starts[0], question.starts[0] + len(question.answers[0])) if question.answers else (0, 0)
         for question in questions
     ]
-    answer_start, answer_end = np.asarray(given, np.int64).reshape(-1, 2).T
+    answer_start, answer_end = np.asarray(spans, np.int64).reshape(-1, 2).T
     question = question_of_window[window]
     is_answer = (ends > answer_start[question]) & (starts < answer_end[question])
     count = np.bincount(window[is_answer], minlength=len(question_of_window))

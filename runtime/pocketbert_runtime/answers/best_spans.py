@@ -17,44 +17,19 @@ import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+
+from pocketbert_runtime.windows import Windows
 
 # BERT's (run_squad.py).
 N_BEST = 20
 MAX_ANSWER_TOKENS = 30
 # Spans scored at once, which bounds the memory to 16 MB for any paragraph.
 _SPANS_AT_ONCE = 1 << 21
-# Largest distance of a threshold from the differences below it: far more than logits vary with the shape of a batch.
-_MOST_MARGIN = 1.0
 
 # First character, end (exclusive) and score.
 _Span = tuple[int, int, float]
-
-
-class WindowsLike(Protocol):
-    """The attributes used of `pocketbert.data.windows.Windows`, which documents them."""
-
-    @property
-    def offsets(self) -> np.ndarray:
-        """int64 [W+1]."""
-
-    @property
-    def question_index(self) -> np.ndarray:
-        """int64 [W], ascending."""
-
-    @property
-    def char_starts(self) -> np.ndarray:
-        """int32 [T]."""
-
-    @property
-    def char_ends(self) -> np.ndarray:
-        """int32 [T]."""
-
-    @property
-    def most_context(self) -> np.ndarray:
-        """Bool [T]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +86,7 @@ class Answered:
 
 def answer_questions(
     contexts: Sequence[str],
-    windows: WindowsLike,
+    windows: Windows,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     *,
@@ -165,48 +140,6 @@ def answer_questions(
     return answered
 
 
-def best_null_threshold(
-    null_differences: Sequence[float] | np.ndarray,
-    scores_if_answered: Sequence[float] | np.ndarray,
-    scores_if_not: Sequence[float] | np.ndarray,
-) -> tuple[float, float]:
-    """Finds the null threshold with the best score on dev questions.
-
-    Source: `find_best_thresh` of SQuAD 2.0's evaluation script. Departures:
-
-    - Questions with equal differences are on the same side of the threshold.
-    - The gain of an answer is its score minus the score of the empty answer. The script subtracts one for any answer to
-      an unanswerable question, and has no score for empty answers to the others.
-    - The threshold lies between two differences, so that rounding moves no question to the other side.
-    - If never answering is best, the threshold lies below all differences. The script returns 0.
-
-    Args:
-      null_differences: [N], `Answered.null_difference`; N > 0.
-      scores_if_answered: [N], exact match or F1 of the best answer.
-      scores_if_not: [N], scores of the empty answer.
-
-    Returns:
-      The threshold and its mean score. The threshold is the midpoint between the largest difference that still answers
-      (the smallest, for ties) and the next one, but at most 1 above the former; 1 below all if no question is answered.
-    """
-    differences = np.asarray(null_differences, np.float64)
-    answered, unanswered = np.asarray(scores_if_answered, np.float64), np.asarray(scores_if_not, np.float64)
-    order = np.argsort(differences, kind="stable")
-    totals = unanswered.sum() + np.concatenate([[0.0], np.cumsum((answered - unanswered)[order])])
-    ordered = differences[order]
-    # Possible cuts: before all differences, and after the last of equal ones.
-    possible = np.flatnonzero(np.concatenate([[True], np.diff(ordered) > 0, [True]]))
-    best = possible[np.argmax(totals[possible])]
-    below = ordered[best - 1] if best else -np.inf
-    above = ordered[best] if best < len(ordered) else np.inf
-    if below == -np.inf:
-        threshold = above - _MOST_MARGIN
-    else:
-        # Adjacent floats have no midpoint.
-        threshold = min(below + min((above - below) / 2, _MOST_MARGIN), np.nextafter(above, -np.inf))
-    return float(threshold), float(totals[best] / len(ordered))
-
-
 def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
     """Splits windows `bounds[w]:bounds[w + 1]` into runs of at least one window and about `most_tokens` tokens."""
     first = 0
@@ -217,7 +150,7 @@ def _parts(bounds: np.ndarray, most_tokens: int) -> Iterator[np.ndarray]:
 
 
 def _span_scores(
-    windows: WindowsLike, bounds: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, max_answer_tokens: int
+    windows: Windows, bounds: np.ndarray, start_logits: np.ndarray, end_logits: np.ndarray, max_answer_tokens: int
 ) -> np.ndarray:
     """Scores [S, L] of the spans from token s to token s + l in the windows between `bounds`; −∞ for invalid spans."""
     tokens = slice(bounds[0], bounds[-1])
