@@ -26,8 +26,8 @@ def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None
     For several heads, the names begin with those of the heads in `config`, such as `intent_logits`.
     """
     from pocketbert.tasks.registry import get_task
-    from pocketbert.tasks.token_classification import TOKEN_LOGITS
     from pocketbert_runtime.answers.span import SPAN_OUTPUTS
+    from pocketbert_runtime.answers.token_classification import TOKEN_LOGITS
 
     if config is not None and config.tasks:
         return dict(zip(get_task(config).output_names, logits, strict=True))
@@ -66,9 +66,10 @@ def prediction_terms(
 
     The predictions of several heads are learned as their labels are: by the weighted sum of the losses of the heads.
     """
-    from pocketbert.tasks.parts import part_outputs, weighted_sum
+    from pocketbert.tasks.parts import weighted_sum
     from pocketbert.tasks.registry import get_task
     from pocketbert.training.label_losses import labels_loss
+    from pocketbert_runtime.answers.several import part_outputs
 
     assert stage.task is not None
     terms = {}
@@ -120,7 +121,7 @@ def prediction_loss(
     """
     from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
-    from pocketbert.tasks.token_classification import TOKEN_LOGITS
+    from pocketbert_runtime.answers.token_classification import TOKEN_LOGITS
 
     # Every example has a first token. This mask counts examples without running a network.
     examples = mask[:, 0]

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def output_name(part: str, output: str) -> str:
-    """The name of an output of a head in the model, from the head's own name of it, `output`."""
-    return f"{part}_{output}"
-
-
-def part_of(output: str) -> str:
-    """The name of the head that an output or a metric belongs to."""
-    return output.partition("_")[0]
-
-
-def part_outputs(part: str, outputs: Mapping[str, _T]) -> dict[str, _T]:
-    """The outputs of a head by its own names."""
-    return {name.partition("_")[2]: value for name, value in outputs.items() if part_of(name) == part}
-
-
 def packed_labels(task: Task, labels: Mapping[str, np.ndarray]) -> np.ndarray:
     """The labels of all heads as one array, float32 [N, columns]; see the module.
 

@@ -11,7 +11,8 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.interfaces import Evaluator
-from pocketbert.tasks.parts import part_labels, part_outputs, weighted_sum
+from pocketbert.tasks.parts import part_labels, weighted_sum
+from pocketbert_runtime.answers.several import part_outputs
 from pocketbert_runtime.forward import Forward, Outputs
 from pocketbert_runtime.rows import TokenRows
 

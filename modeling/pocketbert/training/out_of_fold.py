@@ -16,10 +16,10 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.tasks.decisions import DecisionChoice, described_decisions
 from pocketbert.tasks.interfaces import Rows
 from pocketbert.tasks.mistakes import MOST_MISTAKES
-from pocketbert.tasks.parts import part_outputs
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.training.run_folder import spread
+from pocketbert_runtime.answers.several import part_outputs
 from pocketbert_runtime.forward import Outputs
 from pocketbert_runtime.rows import TokenRows
 

@@ -7,13 +7,14 @@ from pocketbert_runtime.answers.classification import ClassAnswers
 from pocketbert_runtime.answers.embedding import VectorAnswers
 from pocketbert_runtime.answers.multi_label import LabelAnswers
 from pocketbert_runtime.answers.regression import ScoreAnswers
+from pocketbert_runtime.answers.several import HeadAnswers
 from pocketbert_runtime.answers.span import SpanAnswers
+from pocketbert_runtime.answers.token_classification import TagAnswers
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.task_config import TaskConfig
 
-ANSWERS: dict[str, type[Answers]] = {
-    answers.kind: answers for answers in (ClassAnswers, LabelAnswers, ScoreAnswers, SpanAnswers, VectorAnswers)
-}
+_CLASSES = (ClassAnswers, LabelAnswers, ScoreAnswers, SpanAnswers, TagAnswers, VectorAnswers, HeadAnswers)
+ANSWERS: dict[str, type[Answers]] = {answers.kind: answers for answers in _CLASSES}
 
 
 def answers_of(config: TaskConfig | None, source: str) -> Answers:

@@ -16,7 +16,7 @@ from pocketbert_runtime.embedding_config import EmbeddingConfig
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.forward import Forward, Outputs
 from pocketbert_runtime.rows import TokenRows
-from pocketbert_runtime.task_config import TaskConfig
+from pocketbert_runtime.task_config import TASK_RULES, TaskConfig
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece import WordPiece
 
@@ -146,10 +146,58 @@ def test_spans_are_parts_of_the_paragraph(tokenizer: WordPiece) -> None:
         answers_of(TaskConfig(kind="span"), "it").predict(["b c"], forward, tokenizer, 13)
 
 
+def tag_logits(ids: np.ndarray) -> np.ndarray:
+    """The tag `B` for `b`, `I` for `c`, and `O` for all others."""
+    best = np.select([ids == 6, ids == 7], [1, 2], 0)
+    return 4 * np.eye(3, dtype=np.float32)[best]
+
+
+@pytest.mark.parametrize("length", [5, 13])
+def test_tags_of_words_become_spans(tokenizer: WordPiece, length: int) -> None:
+    def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
+        return {"token_logits": tag_logits(encoded.word_ids)}
+
+    task = TaskConfig(kind="token_classification", labels=("O", "B-X", "I-X"))
+    answers = answers_of(task, "it").predict(["a b c  c a b", "", "d"], forward, tokenizer, length)
+    # Softmax of 4, 0 and 0.
+    probability = round(math.exp(4) / (math.exp(4) + 2), 6)
+    assert answers[0]["spans"] == [
+        {"text": "b c  c", "label": "X", "start": 2, "end": 8, "probability": probability},
+        {"text": "b", "label": "X", "start": 11, "end": 12, "probability": probability},
+    ]
+    assert answers[1:] == [{"spans": []}, {"spans": []}]
+    with pytest.raises(UserError, match=r"inputs must be texts; received a pair, \('a', 'b'\); pass one text each"):
+        answers_of(task, "it").predict([("a", "b")], forward, tokenizer, length)
+
+
+def test_several_heads_answer_each_text(tokenizer: WordPiece) -> None:
+    def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
+        counts_of_a = network(lambda ids: ids.count(5))(encoded)["logits"]
+        logits = np.stack([2 - counts_of_a, counts_of_a], axis=1)
+        return {
+            "intent_logits": logits,
+            "slots_token_logits": tag_logits(encoded.word_ids),
+            "stars_logits": counts_of_a,
+        }
+
+    heads = [
+        {"kind": "classification", "name": "intent", "labels": ("few", "many")},
+        {"kind": "token_classification", "name": "slots", "labels": ("O", "B-X", "I-X")},
+        {"kind": "regression", "name": "stars"},
+    ]
+    answers = answers_of(TaskConfig(kind="several", tasks=heads), "it")
+    assert answers.output_names == ("intent_logits", "slots_token_logits", "stars_logits")
+    first, second = answers.predict(["a b a a", "c"], forward, tokenizer, 13)
+    assert (first["intent"]["label"], second["intent"]["label"]) == ("many", "few")
+    assert [span["text"] for span in (*first["slots"]["spans"], *second["slots"]["spans"])] == ["b", "c"]
+    assert (first["stars"], second["stars"]) == ({"score": 3.0}, {"score": 0.0})
+
+
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_no_inputs_have_no_answers(tokenizer: WordPiece, kind: str) -> None:
-    labels = LABELS if kind in ("classification", "multi_label") else ()
-    assert predicted(TaskConfig(kind=kind, labels=labels), len, tokenizer, []) == []
+    labels = LABELS if TASK_RULES[kind].min_labels else ()
+    tasks = [TaskConfig(kind="regression", name=name) for name in ("stars", "price")] if kind == "several" else None
+    assert predicted(TaskConfig(kind=kind, labels=labels, tasks=tasks), len, tokenizer, []) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("config", "received"), [(None, "none"), (TaskConfig(kind="masked_lm"), "masked_lm")])

@@ -1,9 +1,4 @@
-"""Tags of words that mark spans: IOB1, IOB2 and BIOES.
-
-A tag is `O` or a prefix and a type, such as `B-LOC`. IOB1 (Ramshaw and Marcus 1995) has I- for each word of a span, and
-B- only for the first word of a span that follows another one of its type. IOB2 has B- for the first word of each span.
-BIOES also has E- for the last word and S- for a span of one word.
-"""
+"""Tags of words in files: types, and the schemes IOB1, IOB2 and BIOES; see `pocketbert_runtime.answers.tags`."""
 
 from __future__ import annotations
 
@@ -11,39 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pocketbert.errors import UserError
+from pocketbert_runtime.answers.tags import OUTSIDE, prefixed, type_of
 
-OUTSIDE = "O"
 SCHEMES = ("IOB1", "IOB2", "BIOES")
-_PREFIXES = "BIES"
-
-
-class WordSpan(NamedTuple):
-    """A span of words.
-
-    Attributes:
-      first: index of the first word.
-      last: index of the last word.
-      label: type of the span.
-    """
-
-    first: int
-    last: int
-    label: str
 
 
 class _Violation(NamedTuple):
     line: int
     reason: str
-
-
-def is_tag(text: str) -> bool:
-    """Whether a text is `O`, or a prefix and a type."""
-    return text == OUTSIDE or (text[:1] in _PREFIXES and text[1:2] == "-" and len(text) > 2)
-
-
-def type_of(tag: str) -> str:
-    """The type of a tag; empty for `O`."""
-    return "" if tag == OUTSIDE else tag[2:]
 
 
 def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
@@ -54,29 +24,6 @@ def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
 def types_of_tags(labels: Sequence[str]) -> list[str]:
     """Types of the spans of a model's labels, in the order of the labels."""
     return list(dict.fromkeys(type_of(prefixed(label)) for label in labels if label != OUTSIDE))
-
-
-def prefixed(label: str) -> str:
-    """A model's label as a tag; labels without a prefix, such as `LOC`, are read as `I-LOC`."""
-    return label if is_tag(label) else f"I-{label}"
-
-
-def spans_of(tags: Sequence[str]) -> list[WordSpan]:
-    """The spans of a sentence's tags, by the rules of conlleval (as seqeval implements them).
-
-    They decode IOB1, IOB2 and BIOES, and give every other sequence a meaning: a type that changes starts a span.
-    """
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    return [WordSpan(first, last, label) for label, first, last in get_entities(list(tags))]
-
-
-def iob2(spans: Sequence[WordSpan], count: int) -> list[str]:
-    """The IOB2 tags of `count` words with these spans, which do not overlap."""
-    tags = [OUTSIDE] * count
-    for first, last, label in spans:
-        tags[first : last + 1] = [f"B-{label}", *[f"I-{label}"] * (last - first)]
-    return tags
 
 
 class SchemeCheck:

@@ -6,8 +6,7 @@ import functools
 
 import numpy as np
 
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, normalization
-from pocketbert_runtime.tokenizers.bert_characters import DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, IDEOGRAPHS, ISOLATED, SPACE, WORD, normalized_codes
 
 # Letters and marks of scripts without spaces between words, beside ideographs: Thai, Lao, Myanmar, Khmer, Tai, kana.
 UNSPACED = (
@@ -25,9 +24,7 @@ def split_words(text: str) -> np.ndarray:
     Returns:
       int64 `[words, 2]`, the offsets of each word in code points.
     """
-    # Lone surrogates, which tokenizers drop, have code points too.
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
-    kinds = _kinds()[codes]
+    kinds = np.fromiter(map(_kind, text), np.int8, len(text))
     is_space = kinds == SPACE
     alone = kinds == ISOLATED
     # A word starts at a character that is no space, behind a space or beside a character that stands alone.
@@ -39,23 +36,16 @@ def split_words(text: str) -> np.ndarray:
 
 
 @functools.cache
-def _kinds() -> np.ndarray:
-    """The kind of each code point; those that a tokenizer drops do not end a word."""
-    tables = normalization(lowercase=False)
-    remains = tables.count > 0
-    kinds = np.full(len(remains), DROPPED)
-    kinds[remains] = tables.kind[tables.start[remains]]
-    unspaced = _is_unspaced()
-    kinds[unspaced & (kinds == WORD)] = ISOLATED
-    return kinds
+def _kind(character: str) -> int:
+    """The kind of a character; those that a tokenizer drops do not end a word."""
+    results = normalized_codes(ord(character), lowercase=False, strip_accents=False, tokenize_chinese_chars=True)
+    kind = results[0].kind if results else DROPPED
+    return ISOLATED if kind == WORD and _is_unspaced(character) else kind
 
 
 @functools.cache
-def _is_unspaced() -> np.ndarray:
-    unspaced = np.zeros(CODE_POINTS, bool)
-    for first, last in (*UNSPACED, *IDEOGRAPHS):
-        unspaced[first : last + 1] = True
-    return unspaced
+def _is_unspaced(character: str) -> bool:
+    return any(first <= ord(character) <= last for first, last in (*UNSPACED, *IDEOGRAPHS))
 
 
 def continues(text: str, words: np.ndarray) -> np.ndarray:
@@ -70,6 +60,6 @@ def continues(text: str, words: np.ndarray) -> np.ndarray:
     Returns:
       bool `[words]`.
     """
-    codes = np.array([ord(text[start]) for start in words[:, 0]], np.int64)
+    is_unspaced = np.array([_is_unspaced(text[start]) for start in words[:, 0]], bool)
     follows = np.concatenate([[False], words[1:, 0] == words[:-1, 1]])[: len(words)]
-    return follows & _is_unspaced()[codes]
+    return follows & is_unspaced
