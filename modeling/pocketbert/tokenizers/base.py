@@ -5,20 +5,19 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.tokenizers.framing import packing
-from pocketbert_runtime.tokenizers.base import TextTokens, check_strings
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokens, check_strings
 from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray | tf.Tensor"
-SpecialTokensInText = Literal["token", "text"]
 
 
 class TokensWithOffsets(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 

@@ -83,7 +83,7 @@ class PretrainingRunData(RunData):
         vocabularies: Mapping[str, Vocabulary | None],
     ) -> list[str]:
         """See `RunData`; checks pooler, segments, length and vocabulary."""
-        from pocketbert.tokenizers.wordpiece import read_vocabulary
+        from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
         problems = []
         if config.pooler == "none":

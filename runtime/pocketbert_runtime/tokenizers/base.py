@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import abc
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizers.added_tokens import added_problems, appended
 from pocketbert_runtime.tokenizers.framing import Frame, pack
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+
+SpecialTokensInText = Literal["token", "text"]
 
 
 class Tokens(NamedTuple):
@@ -49,15 +52,25 @@ class TextTokenizer(abc.ABC):
 
     Args:
       vocabulary: files and options.
-      frame: special tokens around texts.
+      make_frame: the special tokens around texts, from the ids of the vocabulary's tokens.
 
     Attributes:
       vocabulary: see the argument.
-      frame: see the argument.
+      ids: token → id, without added tokens.
+      vocab_size: number of tokens, added ones included.
+      frame: special tokens around texts.
+
+    Raises:
+      UserError: a file is invalid, or an added token contradicts it. One error lists all problems.
     """
 
-    def __init__(self, vocabulary: Vocabulary, frame: Frame) -> None:
-        self.vocabulary, self.frame = vocabulary, frame
+    def __init__(self, vocabulary: Vocabulary, make_frame: Callable[[Mapping[str, int]], Frame]) -> None:
+        tokens = vocabulary.base_tokens()
+        raise_if_any(added_problems(vocabulary.added, tokens), str(vocabulary.path))
+        self.vocabulary = vocabulary
+        self.ids = {token: position for position, token in enumerate(tokens)}
+        self.vocab_size = len(tokens) + len(appended(vocabulary.added, len(tokens)))
+        self.frame = make_frame(self.ids)
 
     @property
     def pad_token_id(self) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, PAD
 from pocketbert_runtime.tokenizers.truncation import ONLY_SECOND, TAIL, head_tokens
 
 # Inputs of every network, int32 [batch, length]; the mask is 1 for tokens.
@@ -51,6 +52,11 @@ class Frame:
                 "pass max_length too, to truncate texts"
             )
         return problems
+
+
+def roberta_frame(ids: Mapping[str, int]) -> Frame:
+    """The frame of RoBERTa and XLM-R, from the ids of their special tokens."""
+    return Frame(first=ids[BOS], last=ids[EOS], pad=ids[PAD], separators=2, second_segment=0)
 
 
 def pack(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizers.extras import SENTENCEPIECE, needed
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
 
 _MAX_FILE_BYTES = 1 << 26
@@ -70,7 +71,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Raises:
       UserError: see `read_model`; or the package refuses the model.
     """
-    import sentencepiece
+    with needed("XLM-R's tokenizer", SENTENCEPIECE):
+        import sentencepiece
 
     content = _content(path)
     parse_model(content, path)

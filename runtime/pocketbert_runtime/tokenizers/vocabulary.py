@@ -13,6 +13,7 @@ from pocketbert_runtime.digests import sha256
 from pocketbert_runtime.errors import UserError, raise_if_any
 from pocketbert_runtime.tokenizer_config import TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
+from pocketbert_runtime.tokenizers.byte_bpe_files import ByteBPEFiles, read_byte_bpe
 from pocketbert_runtime.tokenizers.truncation import HEAD, parse_truncation
 
 # Kind → names of its files in a model directory, as in transformers. The first one has the tokens.
@@ -93,10 +94,7 @@ class Vocabulary:
     @functools.cached_property
     def _base_tokens(self) -> Sequence[str]:
         if self.kind == "byte_bpe":
-            from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
-
-            assert self.merges is not None
-            return read_byte_bpe(self.path, self.merges).tokens
+            return self.byte_bpe.tokens
         if self.kind == "unigram":
             from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, read_model
 
@@ -105,6 +103,16 @@ class Vocabulary:
 
         return read_vocabulary(self.path)
 
+    @functools.cached_property
+    def byte_bpe(self) -> ByteBPEFiles:
+        """Tokens and merges of byte-level BPE, read once.
+
+        Raises:
+          UserError: a file is invalid.
+        """
+        assert self.merges is not None
+        return read_byte_bpe(self.path, self.merges)
+
     def segmentation(self) -> str:
         """SHA-256 of what else decides the ids: merges, or scores and normalizer, and added tokens; empty for none.
 
@@ -112,10 +120,7 @@ class Vocabulary:
           UserError: a file is invalid.
         """
         if self.kind == "byte_bpe":
-            from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
-
-            assert self.merges is not None
-            return self._with_added(f"{read_byte_bpe(self.path, self.merges).merges!r}{self._prefix}")
+            return self._with_added(f"{self.byte_bpe.merges!r}{self._prefix}")
         if self.kind == "unigram":
             from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, read_model
 

@@ -83,11 +83,10 @@ class WordPiece(TextTokenizer):
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
-        super().__init__(vocabulary, Frame(first=self._ids[CLS], last=self._ids[SEP], pad=self._ids[PAD]))
+        super().__init__(vocabulary, lambda ids: Frame(first=ids[CLS], last=ids[SEP], pad=ids[PAD]))
         config = vocabulary.options
-        self._lowercase, self._unknown = config.lowercase, self._ids[UNK]
-        self._longest = max(map(len, self._ids))
+        self._lowercase, self._unknown = config.lowercase, self.ids[UNK]
+        self._longest = max(map(len, self.ids))
         self._normalized = functools.lru_cache(maxsize=None)(
             lambda code: normalized_codes(
                 code, config.lowercase, bool(config.strip_accents), config.tokenize_chinese_chars
@@ -127,7 +126,7 @@ class WordPiece(TextTokenizer):
         while bounds[-1] < len(word):
             start, prefix = bounds[-1], "##" if ids else ""
             for end in range(min(len(word), start + self._longest), start, -1):
-                token = self._ids.get(prefix + word[start:end])
+                token = self.ids.get(prefix + word[start:end])
                 if token is not None:
                     ids.append(token)
                     bounds.append(end)

@@ -14,9 +14,7 @@ from awkward_texts import awkward_texts
 
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.tokenizer_config import TokenizerConfig
-from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.base import TextTokens
-from pocketbert_runtime.tokenizers.opening import open_tokenizer
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece import WordPiece
 
@@ -159,11 +157,3 @@ def test_long_word_is_one_unknown_token(tokenizer: WordPiece, letter: str) -> No
 def test_bad_calls_are_one_line(tokenizer: WordPiece, arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         tokenizer(*arguments, **options)
-
-
-def test_other_tokenizers_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"needs a WordPiece tokenizer \(vocab.txt\); received unigram"):
-        open_tokenizer(Vocabulary(path=tmp_path / "sentencepiece.bpe.model", kind="unigram"))
-    added = (AddedToken(content="<e1>", id=12),)
-    with pytest.raises(UserError, match="cannot have added tokens; received '<e1>'; run the bundle with"):
-        open_tokenizer(Vocabulary(path=write(tmp_path, [*SPECIAL, *WORDS]), added=added))

@@ -1,12 +1,13 @@
-"""Finds added tokens in a text before it is normalized and split, as in Hugging Face's `tokenizers`."""
+"""Finds added tokens in a text before it is normalized and split, by the library `tokenizers`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pocketbert.errors import UserError
+from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS, AddedToken
+from pocketbert_runtime.tokenizers.extras import TOKENIZERS, needed
 
 
 class SplitPart(NamedTuple):
@@ -34,7 +35,8 @@ def add_to_core(core: Any, tokens: Sequence[AddedToken], *, special: bool) -> No
       tokens: all tokens to find.
       special: whether special tokens in a text are tokens, or ordinary text.
     """
-    from tokenizers import AddedToken as CoreToken
+    with needed("a search for added tokens", TOKENIZERS):
+        from tokenizers import AddedToken as CoreToken
 
     core.encode_special_tokens = not special
     for normalized in (False, True):
@@ -120,9 +122,10 @@ class _Finder:
     """
 
     def __init__(self, tokens: Sequence[tuple[str, AddedToken]], *, special: bool) -> None:
-        from tokenizers import AddedToken as CoreToken
-        from tokenizers import Tokenizer
-        from tokenizers.models import WordLevel
+        with needed("a search for added tokens", TOKENIZERS):
+            from tokenizers import AddedToken as CoreToken
+            from tokenizers import Tokenizer
+            from tokenizers.models import WordLevel
 
         _check_strings(tokens)
         self.tokens: dict[str, AddedToken] = {}
