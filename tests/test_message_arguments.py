@@ -39,6 +39,7 @@ OTHER_PROGRAMS = {
     "modeling/pocketbert/augmentation/beam.py": {"runner"},
     "modeling/pocketbert/data/pretraining/beam.py": {"direct_num_workers", "direct_running_mode", "runner"},
     # pip's.
+    "modeling/pocketbert/_runtime.py": {"force-reinstall", "no-deps"},
     "modeling/pocketbert/data/assets.py": {
         *("dest", "disable-pip-version-check", "hash", "no-deps", "no-input", "only-binary", "quiet", "require-hashes"),
         *("requirement", "retries", "timeout"),

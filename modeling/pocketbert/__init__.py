@@ -9,6 +9,9 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+# First, because it checks what all others import.
+from pocketbert._runtime import __version__ as __version__
+
 # `presets` names a function and its module; imported here, first, the function keeps the name.
 from pocketbert.presets import presets
 
@@ -49,8 +52,6 @@ if TYPE_CHECKING:
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.exporter import export
     from pocketbert_runtime.tokenizers.added_tokens import AddedToken
-
-__version__ = "0.1.0"
 
 # Name → module; names from the higher packages too. Distillation methods are discovered.
 _MODULE_OF = {

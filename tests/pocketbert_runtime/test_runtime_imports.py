@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from packaging.requirements import Requirement
 
 import pocketbert
 import pocketbert_runtime
-from pocketbert import errors
+from pocketbert import _runtime, errors
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.tokenizers.extras import SENTENCEPIECE, TOKENIZERS
 
@@ -67,6 +68,18 @@ def test_both_packages_share_one_error() -> None:
 def test_both_distributions_have_one_version() -> None:
     projects = [tomllib.loads((ROOT / name).read_text("utf-8"))["project"] for name in FILES]
     assert {project["version"] for project in projects} == {pocketbert.__version__} == {pocketbert_runtime.__version__}
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pocketbert_runtime, "__version__", "0.0.9")
+    with pytest.raises(ImportError, match="received 0.0.9; install both from one version$"):
+        importlib.reload(_runtime)
+
+
+def test_missing_runtime_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pocketbert_runtime", None)
+    with pytest.raises(ImportError, match="it is missing, .* run: pip install --force-reinstall --no-deps pocketbert$"):
+        importlib.reload(_runtime)
 
 
 def test_requirements_are_bounded_alike() -> None:
