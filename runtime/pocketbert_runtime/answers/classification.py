@@ -27,6 +27,10 @@ class ClassAnswers(TextAnswers):
         least = 0.0 if self.config.decisions is None else self.config.decisions.reject_below or 0.0
         return probabilities_of(logits).max(axis=1) < least
 
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Softmax over classes, float64 [N, labels]."""
+        return probabilities_of(logits)
+
     def describe(
         self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
     ) -> list[dict[str, Any]]:

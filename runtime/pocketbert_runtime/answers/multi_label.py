@@ -24,6 +24,10 @@ class LabelAnswers(TextAnswers):
         thresholds = threshold_logits(self.config.decisions, of_classes=False)
         return logits if thresholds is None else logits - thresholds
 
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """A sigmoid for each label, float64 [N, labels]."""
+        return sigmoid_of(logits)
+
     def describe(
         self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
     ) -> list[dict[str, Any]]:

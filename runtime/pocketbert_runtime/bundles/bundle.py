@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pocketbert_runtime.answers.classification import ClassAnswers
 from pocketbert_runtime.answers.inputs import as_inputs
+from pocketbert_runtime.answers.multi_label import LabelAnswers
 from pocketbert_runtime.answers.table import answers_of
 from pocketbert_runtime.bundles.bundle_forward import BundleForward
 from pocketbert_runtime.bundles.description import (
@@ -143,6 +145,20 @@ class Bundle:
         """
         texts = as_inputs(inputs)
         return self.predictor().predict(inputs if texts is None else texts, **options)
+
+    def predict_proba(self, inputs: Sequence[Any]) -> np.ndarray:
+        """Probabilities of the labels, float64 `[n, labels]`, in the order of labels.txt.
+
+        Args:
+          inputs: texts or pairs of texts, as for `predict`.
+        Raises:
+          UserError: see `predict`; or the answers are not labels.
+        """
+        texts, predictor = as_inputs(inputs), self.predictor()
+        task = predictor.task
+        if not isinstance(task, ClassAnswers | LabelAnswers):
+            raise UserError(f"predict_proba is for classes or labels of a text; received {task.kind}; call predict")
+        return task.probabilities(predictor.logits(inputs if texts is None else texts))
 
     def predictor(self, **windows: int | None) -> Predictor:
         """A predictor.

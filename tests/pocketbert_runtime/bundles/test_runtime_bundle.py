@@ -70,6 +70,21 @@ def test_answers_without_tensorflow_are_the_models(exported: Path) -> None:
         assert row["probabilities"] == pytest.approx(other["probabilities"], abs=1e-4)
 
 
+def test_probabilities_have_the_order_of_the_labels(exported: Path) -> None:
+    probabilities = Bundle.open(exported / "bundle").predict_proba(TEXTS)
+    expected = json.loads((exported / "answers.json").read_text("utf-8"))
+    rows = [[row["probabilities"][label] for label in networks.SENTIMENT.labels] for row in expected]
+    np.testing.assert_allclose(probabilities, rows, atol=1e-4)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+
+
+def test_scores_have_no_probabilities(copy: Path) -> None:
+    task = {"kind": "regression", "name": "", "labels": []}
+    bundle = Bundle.open(bundle_folders.describe_again(copy, task=task))
+    with pytest.raises(UserError, match="predict_proba is for classes or labels of a text; received regression"):
+        bundle.predict_proba(TEXTS)
+
+
 def test_bundle_tells_what_it_is(exported: Path) -> None:
     bundle = Bundle.open(exported / "bundle")
     assert bundle.task == networks.SENTIMENT and bundle.pair_task is None
