@@ -11,7 +11,7 @@ GREEN ?= smoke android
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
-SOURCES := modeling export benchmarks
+SOURCES := runtime modeling export benchmarks
 
 # If PYTHON (a version or a path) differs from the environment's version, the environment is created again. Without it,
 # an environment keeps its Python, and a new one gets the newest version with a lock file.

@@ -24,7 +24,12 @@ from pocketbert.data.pretraining.run import write_pretraining_data
 from pocketbert.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
+PACKAGES = (
+    "runtime/pocketbert_runtime",
+    "modeling/pocketbert",
+    "export/pocketbert_export",
+    "benchmarks/pocketbert_bench",
+)
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9_-]*)")
 # Module → flags of other programs in its strings.
 OTHER_PROGRAMS = {
@@ -34,6 +39,7 @@ OTHER_PROGRAMS = {
     "modeling/pocketbert/augmentation/beam.py": {"runner"},
     "modeling/pocketbert/data/pretraining/beam.py": {"direct_num_workers", "direct_running_mode", "runner"},
     # pip's.
+    "modeling/pocketbert/_runtime.py": {"force-reinstall", "no-deps"},
     "modeling/pocketbert/data/assets.py": {
         *("dest", "disable-pip-version-check", "hash", "no-deps", "no-input", "only-binary", "quiet", "require-hashes"),
         *("requirement", "retries", "timeout"),

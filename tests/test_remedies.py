@@ -18,7 +18,12 @@ from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
+PACKAGES = (
+    "runtime/pocketbert_runtime",
+    "modeling/pocketbert",
+    "export/pocketbert_export",
+    "benchmarks/pocketbert_bench",
+)
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9_-]*)")
 # Words after "pocketbert" up to the end of the sentence or of the clause.
 COMMAND = re.compile(r"\bpocketbert ([a-z][a-z-]+)([^;,.()`]*)")

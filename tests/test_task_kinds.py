@@ -10,7 +10,12 @@ from pathlib import Path
 from pocketbert.configs import TASK_RULES
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
+PACKAGES = (
+    "runtime/pocketbert_runtime",
+    "modeling/pocketbert",
+    "export/pocketbert_export",
+    "benchmarks/pocketbert_bench",
+)
 DATA = {"Examples", "QuestionFile", "TaggedTexts", "TaskData"}
 _ARGUMENT = "an argument that may be a run's data or a file"
 _METHOD = "a method says which tasks its paper or its losses know"

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 WORDS = frozenset("asked each found given kept known made ours own place said theirs wanted".split())
 # Folder → the largest percentage of stored names; the innermost folder counts. Lower a number when you can.
 MOST = {
+    "runtime": 1.0,
     "modeling/pocketbert": 1.0,
     "export": 1.0,
     "benchmarks/pocketbert_bench": 1.0,
@@ -32,7 +33,7 @@ def stored(source: str) -> Iterator[str]:
 def test_variables_are_named_after_the_thing() -> None:
     totals: collections.Counter[str] = collections.Counter()
     words: collections.Counter[str] = collections.Counter()
-    for folder in ("modeling", "export", "benchmarks", "tools", "tests"):
+    for folder in ("runtime", "modeling", "export", "benchmarks", "tools", "tests"):
         for path in (ROOT / folder).rglob("*.py"):
             parents = [parent.relative_to(ROOT).as_posix() for parent in path.parents if ROOT in parent.parents]
             area = next((parent for parent in parents if parent in MOST), None)

@@ -163,9 +163,9 @@ def reference_bundles(folder: Path) -> list[Path]:
     from pocketbert.data.examples import Examples
     from pocketbert.presets import preset
     from pocketbert.recipes import RECIPES
-    from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
     from pocketbert_export.exporter import export
     from pocketbert_export.quantization.calibration_options import CalibrationOptions
+    from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
     vocabulary = folder / "vocab.txt"
     letters = [f"{before}{letter}" for letter in "abcdefghijklmnopqrstuvwxyz" for before in ("", "##")]

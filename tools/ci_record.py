@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / ".ci"
 _PRODUCT = (
     "Makefile", "pyproject.toml", "requirements", "tools/find_python.sh",
-    "modeling", "export", "benchmarks/pocketbert_bench",
+    "runtime", "modeling", "export", "benchmarks/pocketbert_bench",
 )  # fmt: skip
 _ANDROID_TOOLS = ("tools/*apk*.py", "tools/arm64_check.py", "tools/java_*.py")
 _ANDROID_TESTS = ("tests/conftest.py", "tests/android", "tests/conformance", "tests/goldens", "tests/helpers")

@@ -22,7 +22,7 @@ from pocketbert.commands.help_text import option_tables
 from pocketbert_bench import results
 from pocketbert_export.bundles.schema import SCHEMA
 
-_SOURCE_ROOTS = ("modeling", "export", "benchmarks")
+_SOURCE_ROOTS = ("runtime", "modeling", "export", "benchmarks")
 _SECTION = re.compile(r"(?<!\n)\n(?=(Args|Attributes|Raises|Returns|Yields):\n)")
 
 

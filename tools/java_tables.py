@@ -1,6 +1,6 @@
 """Writes the tables of recipes and tasks for the Java core, so that Python and Java know the same.
 
-Usage: PYTHONPATH=modeling:export python tools/java_tables.py
+Usage: PYTHONPATH=runtime:modeling:export python tools/java_tables.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The Java tokenizers avoid Java's Unicode data, because its version depends on th
 `bert_unicode.txt` has BERT's normalization; `byte_level_unicode.txt` has the letters, numbers and white space of
 `tokenizers`; `added_token_unicode.txt` has the characters of words and the white space around added tokens.
 
-Usage: PYTHONPATH=modeling python tools/java_unicode_table.py
+Usage: PYTHONPATH=runtime:modeling python tools/java_unicode_table.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, Normalization, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, Normalization, normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED
 
 _FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
 TABLE = _FOLDER / "bert_unicode.txt"

@@ -15,6 +15,7 @@ import grimp
 ROOT = Path(__file__).resolve().parents[1]
 # Package → its source root.
 SOURCES = {
+    "pocketbert_runtime": "runtime",
     "pocketbert": "modeling",
     "pocketbert_export": "export",
     "pocketbert_bench": "benchmarks",

@@ -139,7 +139,7 @@ def _tests(root: Path, files: list[str]) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    sys.path[:0] = [str(root / name) for name in ("modeling", "export", "benchmarks")]
+    sys.path[:0] = [str(root / name) for name in ("runtime", "modeling", "export", "benchmarks")]
     # Skip exit handlers: only the exit code counts.
     os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in files)]))
 

@@ -19,7 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("modeling/pocketbert", "export/pocketbert_export", "benchmarks/pocketbert_bench")
+PACKAGES = (
+    "runtime/pocketbert_runtime",
+    "modeling/pocketbert",
+    "export/pocketbert_export",
+    "benchmarks/pocketbert_bench",
+)
 FOLDER = ROOT / "out" / "wheel-check"
 MAKE_MODEL = """
 import pocketbert as pb

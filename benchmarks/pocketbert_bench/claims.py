@@ -7,8 +7,8 @@ from typing import Any
 
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import read_json
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import read_json
 
 
 def claim(path: Path, settings: dict[str, Any]) -> None:

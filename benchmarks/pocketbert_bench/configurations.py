@@ -137,7 +137,7 @@ def from_bundle(
     """
     # Imports TensorFlow, which takes seconds.
     from pocketbert_export.bundles.bundle import Bundle
-    from pocketbert_export.bundles.pair_head import HEAD_FILE
+    from pocketbert_runtime.bundles.pair_forward import HEAD_FILE
 
     if not path.is_dir():
         raise UserError(f"a bundle must be a folder written by pocketbert export; received {path}")
@@ -242,7 +242,7 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
       UserError: no example fits.
     """
     from pocketbert_export.checks.outputs import is_token_output
-    from pocketbert_export.tflite import length_buckets
+    from pocketbert_runtime.bundles.length_buckets import fit_length
 
     answers_tokens = any(map(is_token_output, bundle.output_names))
     pad_token_id = bundle.tokenizer.pad_token_id
@@ -251,7 +251,7 @@ def golden_calls(bundle: Any, length: int) -> tuple[Call, ...]:
         fits = golden.length == length if answers_tokens else golden.inputs["input_mask"].sum() <= length
         if not fits:
             continue
-        inputs = length_buckets.fit_length(golden.inputs, length, pad_token_id)
+        inputs = fit_length(golden.inputs, length, pad_token_id)
         rows = {name: array[0].tolist() for name, array in inputs.items()}
         expected = {name: array.tolist() for name, array in golden.exported_outputs.items()}
         calls.append(Call(signature=bundle.signature(length), inputs=rows, expected=expected))

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm
+
 from pocketbert import files, progress
 from pocketbert import output_folders as outputs
 from pocketbert.errors import UserError, raise_if_any
@@ -248,7 +250,7 @@ class _Session:
                         raise PhoneError(f"{failures} runs failed one after another; the last: {error}") from error
                 turns.update()
 
-    def _take(self, turn: tuple[int, int], folders: Mapping[Path, str], bar: progress.tqdm) -> None:
+    def _take(self, turn: tuple[int, int], folders: Mapping[Path, str], bar: tqdm) -> None:
         """Runs one repeat in a new process and keeps its result."""
         configuration, run = self._plan.configurations[turn[0]], RUN_PREFIX + secrets.token_hex(6)
         assert configuration.length is not None

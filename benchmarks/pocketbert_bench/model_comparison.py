@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import LabelledData
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.heads_config import described_heads, same_heads
-from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.heads_config import same_heads
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.data_checks import cut_warning
-from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
@@ -33,6 +30,10 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import NO_MORE_POSITIONS, limit_remedy, open_network
 from pocketbert_export.checks.label_order import examples_for, with_label_names
 from pocketbert_export.glue.scoring import labelled_evaluator
+from pocketbert_runtime.forward import Outputs
+from pocketbert_runtime.heads_config import described_heads
+from pocketbert_runtime.label_names import are_placeholders, label_positions
+from pocketbert_runtime.rows import TokenRows
 
 MOST_CHANGED = 20
 
@@ -187,7 +188,7 @@ def _in_one_order(first: Predictor, second: Predictor, *, labels: Sequence[str] 
             f"{', '.join(configs[1].labels)}{remedy}"
         )
 
-    def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         outputs = second.forward(encoded, show_progress=show_progress)
         return {name: values[..., order] for name, values in outputs.items()} if order else outputs
 

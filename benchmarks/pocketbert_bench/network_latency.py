@@ -165,11 +165,12 @@ class Host:
 def _write_network(network: RandomNetwork, setting: Setting, path: Path) -> None:
     """Converts a network with random weights, and for separate pairs its head; no cost depends on the weights."""
     from pocketbert import from_preset
-    from pocketbert_export.bundles.pair_head import head_content, is_separate, text_encoder
+    from pocketbert_export.bundles.pair_head import head_content, text_encoder
     from pocketbert_export.conversion.convert import to_tflite
     from pocketbert_export.conversion.graph_optimization import optimize_graph
     from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
     from pocketbert_export.recipes import get_recipe
+    from pocketbert_runtime.bundles.pair_forward import is_separate
 
     recipe = get_recipe(setting.recipe)
     model = from_preset(network.config, [network.task])
@@ -187,7 +188,7 @@ def _head_path(path: Path) -> Path:
 def _configuration(path: Path, setting: Setting, length: int, config: EncoderConfig) -> configurations.Configuration:
     """How to call a file: one text without padding, or two for separate pairs."""
     from pocketbert_bench import configurations
-    from pocketbert_export.tflite.signatures import signature_name
+    from pocketbert_runtime.bundles.description import signature_name
 
     ids = [1 + number % (config.vocab_size - 1) for number in range(length)]
     inputs = {"input_word_ids": ids, "input_mask": [1] * length, "input_type_ids": [0] * length}

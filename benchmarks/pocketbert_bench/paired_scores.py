@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
-from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.quantization.scored_texts import Loss
+from pocketbert_runtime.forward import Outputs
+from pocketbert_runtime.rows import TokenRows
 
 # A class or slice with so many examples has a row.
 LEAST_EXAMPLES = 30
@@ -201,9 +201,9 @@ def in_words(points_lost: float, interval: tuple[float, float]) -> str:
 
 def remembering(predictor: Predictor) -> Predictor:
     """Wraps a predictor so that it computes repeated rows only once."""
-    known: list[tuple[EncodedExamples, Outputs]] = []
+    known: list[tuple[TokenRows, Outputs]] = []
 
-    def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         if not known or any(
             not np.array_equal(getattr(known[0][0], name), getattr(encoded, name))
             for name in ("word_ids", "type_ids", "offsets")

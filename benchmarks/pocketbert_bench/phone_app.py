@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
 from pocketbert_bench.adb import Phone, PhoneError
+from pocketbert_runtime.json_reading import parse_json
 
 APPLICATION = "org.pocketbert.benchmark"
 SCREEN = f"{APPLICATION}/org.pocketbert.app.MainActivity"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert import files, json_reading
+from pocketbert import files
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
 from pocketbert.work_list import WorkList
@@ -25,6 +25,7 @@ from pocketbert_bench import machine, results
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.results import DeviceConditions, Measurement, ResultFile
 from pocketbert_export.bundles.bundle import read_description
+from pocketbert_runtime.json_reading import read_json
 
 PLAN_FILE = "plan.json"
 KIND = "phone run"
@@ -105,7 +106,7 @@ def open_folder(folder: Path, plan: PhonePlan, *, overwrite: bool) -> None:
     """
     path = folder / PLAN_FILE
     if path.exists() and not overwrite:
-        if json_reading.read_json(path) != plan.to_json():
+        if read_json(path) != plan.to_json():
             raise UserError(
                 f"a folder holds the results of one plan; {folder} has those of another (bundles, lengths, threads, "
                 "delegate, affinity, weight cache, repeats or seed differ); choose another "
@@ -131,7 +132,7 @@ class Kept:
         path = self.folder / PHONE_FILE
         if not path.exists():
             files.write_json(path, dict(facts))
-        elif (before := json_reading.read_json(path)) != facts:
+        elif (before := read_json(path)) != facts:
             changed = [name for name in facts if not isinstance(before, dict) or facts[name] != before.get(name)]
             raise UserError(
                 f"the repeats of a run must come from one app on one system; {self.folder.name} has another "

@@ -15,7 +15,6 @@ from pocketbert.data.examples import Examples
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_held, held_directory
 from pocketbert.progress import log_info
-from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.registry import text_task
 from pocketbert.training.config import DistillResult, FinetuneResult
 from pocketbert.training.grids.published import PUBLISHED_HEAD
@@ -26,6 +25,7 @@ from pocketbert_bench.compression.candidates import predicted_latency_ms
 from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_bench.side_by_side import Pair, disagreements
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, write_card
+from pocketbert_runtime.answers.probabilities import probabilities_of
 
 NETWORK = "6x384 (all-MiniLM-L6-v2)"
 STUDENT_NETWORK = "3x384 student"

@@ -14,11 +14,11 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import read_glue
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert.output_folders import held_directory
-from pocketbert.tasks.vectors import search
 from pocketbert_bench import report
 from pocketbert_bench.quickstart_run import STUDENT, TEACHER, QuickstartRun
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.clients.mediapipe_files import folder_beside, write_task_files
+from pocketbert_runtime.answers.vectors import search
 
 NETWORK = "all-minilm"
 # The student starts from these layers of its teacher.

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pocketbert import files, json_reading
+from pocketbert import files
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_bench import machine, schema, statistics
 from pocketbert_bench.bundle_outcomes import BundleOutcome
 from pocketbert_bench.load import Load
 from pocketbert_bench.machine import Machine, Thermal
+from pocketbert_runtime.json_reading import read_json
 
 SCHEMA_TITLE = "PocketBERT result file, version 1"
 # Enough for calls in 500 configurations; validating more would take minutes.
@@ -310,7 +311,7 @@ def write(path: str | os.PathLike[str], content: ResultFile, *, overwrite: bool 
 
 def read(path: str | os.PathLike[str]) -> ResultFile:
     """Reads a result file; a `UserError` lists schema violations, or if it is missing, no JSON or over `MOST_BYTES`."""
-    document = json_reading.read_json(path, most_bytes=MOST_BYTES)
+    document = read_json(path, most_bytes=MOST_BYTES)
     raise_if_any(problems(document), str(path))
     return typing.cast(ResultFile, schema.from_json(ResultFile, document))
 

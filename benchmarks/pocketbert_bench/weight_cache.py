@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pocketbert import files, json_reading
+from pocketbert import files
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
 from pocketbert.temporary import temporary_folder
 from pocketbert_bench import machine
+from pocketbert_runtime.json_reading import read_json
 
 CACHE_SUFFIX = ".xnnpack"
 
@@ -79,7 +80,7 @@ def _problem(cache: Path, record: Path, depends_on: dict[str, Any]) -> str:
     if not cache.is_file() or not record.is_file():
         return "the cache or its record is missing"
     try:
-        content = json_reading.read_json(record)
+        content = read_json(record)
     except UserError as error:
         return f"its record cannot be read ({error})"
     if not isinstance(content, dict) or {name: content.get(name) for name in depends_on} != depends_on:

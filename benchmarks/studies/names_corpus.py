@@ -16,10 +16,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pocketbert.data.readers.iob import WordSpan, iob2
 from pocketbert.data.readers.sentences import split_sentences
 from pocketbert.data.readers.text import read_documents
-from pocketbert.data.readers.word_splitting import split_words
+from pocketbert_runtime.answers.tags import WordSpan, iob2
+from pocketbert_runtime.answers.words import split_words
 
 LABELS = ("ACRONYM", "NAME")
 _SHORTEST, _LONGEST = 5, 60

@@ -23,7 +23,6 @@ from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert.distillation.run import distill
 from pocketbert.model import from_pretrained
-from pocketbert.tasks.vectors import cosines, search
 from pocketbert_bench import accuracy, host, results
 from pocketbert_bench.quickstart_embedding import NETWORK, TEACHER_LAYERS
 from pocketbert_bench.results import Accuracy
@@ -32,6 +31,7 @@ from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.clients.mediapipe_client import run_client
 from pocketbert_export.clients.mediapipe_files import task_file
 from pocketbert_export.exporter import export
+from pocketbert_runtime.answers.vectors import cosines, search
 from studies.shared_data import shared_data
 
 TEACHER, STUDENT, NESTED = "all-MiniLM-L6-v2", "student", "nested student"

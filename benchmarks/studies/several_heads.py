@@ -25,12 +25,12 @@ import numpy as np
 import pocketbert as pb
 from pocketbert.data.assets import minilm
 from pocketbert.data.examples import Examples
-from pocketbert.data.readers.iob import iob2
 from pocketbert.data.readers.tagged_texts import split_words
 from pocketbert.data.task_data import TaskData
 from pocketbert.progress import log_info
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert_bench import accuracy, results
+from pocketbert_runtime.answers.tags import iob2
 from studies.glue_examples import draw, task_examples
 from studies.names_corpus import name_spans
 

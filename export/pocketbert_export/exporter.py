@@ -23,7 +23,6 @@ from pocketbert.recipes import Bounds, Recipe
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.truncation import room_problem
 from pocketbert_export.bundles import bundle as layout
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.description import (
@@ -35,14 +34,7 @@ from pocketbert_export.bundles.description import (
 )
 from pocketbert_export.bundles.goldens import answers_file, entries
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, card_facts, write_card
-from pocketbert_export.bundles.pair_head import (
-    HEAD_FILE,
-    head_content,
-    head_parameters,
-    is_separate,
-    text_encoder,
-    unlabelled_texts,
-)
+from pocketbert_export.bundles.pair_head import head_content, head_parameters, text_encoder, unlabelled_texts
 from pocketbert_export.checks.label_order import examples_for, named
 from pocketbert_export.checks.validation_set import gate_metric
 from pocketbert_export.conversion.convert import to_calibrated_tflite, to_tflite
@@ -54,13 +46,16 @@ from pocketbert_export.quantization.integer_outputs import check_output_type, wi
 from pocketbert_export.quantization.mixed_precision import FrontPoint
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import share_quantization
-from pocketbert_export.tflite.length_buckets import LengthBucket, bucket_texts
+from pocketbert_export.tflite.length_buckets import bucket_texts
 from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.tflite.signatures import check_lengths, default_lengths
 from pocketbert_export.verification import outcomes
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS, default_examples
 from pocketbert_export.verification.golden_texts import chosen_goldens
 from pocketbert_export.verification.verify import verify_bundle
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
+from pocketbert_runtime.bundles.pair_forward import HEAD_FILE, is_separate
+from pocketbert_runtime.tokenizers.truncation import room_problem
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
@@ -225,7 +220,9 @@ def export(
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
-        goldens = chosen_goldens(model, Bundle(folder, description), candidates, lengths)
+        # The files are listed when the golden outputs are among them.
+        unlisted = Bundle(folder, {**description, "files": {}})
+        goldens = chosen_goldens(model, unlisted, candidates, lengths)
         files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
         description |= {"files": file_entries(folder), "goldens": entries(goldens)}
         files.write_json(folder / layout.BUNDLE_FILE, description)

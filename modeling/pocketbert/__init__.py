@@ -9,6 +9,9 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+# First, because it checks what all others import.
+from pocketbert._runtime import __version__ as __version__
+
 # `presets` names a function and its module; imported here, first, the function keeps the name.
 from pocketbert.presets import presets
 
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from pocketbert.pruning.new_words import extend_vocabulary_from_text
     from pocketbert.pruning.run import prune
     from pocketbert.pruning.vocabulary import trim_vocabulary
-    from pocketbert.tokenizers.added_tokens import AddedToken
     from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
     from pocketbert.tokenizers.unigram import UnigramTokenizer
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
@@ -49,12 +51,11 @@ if TYPE_CHECKING:
     from pocketbert_bench.model_comparison import compare
     from pocketbert_export.bundles.bundle import Bundle
     from pocketbert_export.exporter import export
-
-__version__ = "0.1.0"
+    from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 
 # Name → module; names from the higher packages too. Distillation methods are discovered.
 _MODULE_OF = {
-    "AddedToken": "pocketbert.tokenizers.added_tokens",
+    "AddedToken": "pocketbert_runtime.tokenizers.added_tokens",
     "Benchmark": "pocketbert_bench.benchmark",
     "BottleneckConfig": "pocketbert.configs",
     "Bundle": "pocketbert_export.bundles.bundle",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import parse_json
+from pocketbert_runtime.json_reading import parse_json
 
 AHEAD = ".pocketbert.ahead"
 

@@ -19,12 +19,12 @@ from pocketbert.layers.core import Dense, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.recomputation import recomputed
+from pocketbert_runtime.tokenizers.framing import INPUT_NAMES as INPUT_NAMES
 
 # Names (all layers), or name → layers, counted from 1; layer 0 is the embedding output.
 FeatureRequest = Sequence[str] | Mapping[str, Sequence[int]]
 Inputs = Mapping[str, tf.Tensor]
 
-INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
+from pocketbert_runtime.digests import sha256 as sha256
 
 PARTIAL = "partial"
 _MOST_NAME_BYTES = 255
@@ -39,17 +40,6 @@ def digest_files(digests: Mapping[str, str]) -> str:
     """
     listing = "".join(f"{name} {digests[name]}\n" for name in sorted(digests))
     return hashlib.sha256(listing.encode()).hexdigest()
-
-
-def sha256(path: str | os.PathLike[str]) -> str:
-    """Returns a file's SHA-256 in hexadecimal digits; raises a `UserError` if it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: there is no such file; check the path") from error
-    except OSError as error:
-        raise UserError(f"{path}: the file cannot be read ({error.strerror}); check the path") from error
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int, int]:

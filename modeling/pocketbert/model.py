@@ -27,8 +27,8 @@ from pocketbert.presets import preset
 from pocketbert.tasks.outputs import ModelForward, labelled_outputs, output_names
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import check_tasks, get_task
-from pocketbert.tasks.text_inputs import as_inputs
 from pocketbert.tokenizers.opening import open_tokenizer
+from pocketbert_runtime.answers.inputs import as_inputs
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

@@ -25,8 +25,8 @@ from pocketbert.files import (
     rename_new,
     write_json,
 )
-from pocketbert.json_reading import parse_json
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import parse_json
 
 MARKER = ".pocketbert"
 _MARKER_ASIDE = f".{MARKER}.{PARTIAL}"

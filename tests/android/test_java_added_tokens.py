@@ -21,9 +21,9 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.presets import preset
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_export.verification.verify import verify_bundle
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

@@ -12,8 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pocketbert.tokenizers.vocabulary import FILE_NAMES
-from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMAS
+from pocketbert_export.bundles.schema import SCHEMAS
+from pocketbert_runtime.bundles.description import OTHER_TOKENIZERS_VERSION
+from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES
 
 pytestmark = pytest.mark.java
 

@@ -20,16 +20,16 @@ from test_java_host import host
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.tasks.embedding import SentenceEmbedding
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_bench import results
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.checks import outputs as checks
 from pocketbert_export.exporter import export
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.verification.comparisons import golden_answers
+from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

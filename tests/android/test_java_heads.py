@@ -11,9 +11,9 @@ from test_java_host import host
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
-from pocketbert.decision_config import DecisionConfig
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_export.exporter import export
+from pocketbert_runtime.decision_config import DecisionConfig
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

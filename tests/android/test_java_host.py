@@ -40,9 +40,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     import pocketbert as pb
     from pocketbert.configs import TaskConfig
     from pocketbert.data.examples import Examples
-    from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
     from pocketbert_export.exporter import export
     from pocketbert_export.quantization.calibration_options import CalibrationOptions
+    from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
     folder = tmp_path_factory.mktemp("bundles")
     words = "a quiet honest film not bad , . ! cafe in zurich the good room 東 京 ##s".split()

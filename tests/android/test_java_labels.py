@@ -15,9 +15,9 @@ from test_java_host import host
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.tasks.predictor import model_predictor
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

@@ -18,11 +18,11 @@ from test_java_host import host
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.readers.word_splitting import split_words
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 from pocketbert.training.config import FinetuneConfig
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_runtime.answers.words import split_words
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

@@ -12,8 +12,9 @@ import pytest
 from awkward_texts import awkward_texts
 
 import pocketbert as pb
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, WORD, normalization
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, normalization
+from pocketbert_runtime.tokenizers.bert_characters import WORD
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 pytestmark = pytest.mark.java
 

@@ -12,7 +12,7 @@ import roberta_texts
 from tiny_tokenizers import SENTENCES, byte_bpe_files, unigram_file
 
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.java
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import java_unicode_table
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, ISOLATED, SPACE, WORD, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED, SPACE, WORD
 
 
 def entries(line: str) -> list[int]:

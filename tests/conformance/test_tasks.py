@@ -16,15 +16,17 @@ import toy_task
 from tiny_tasks import CASES, TaskCase
 
 import pocketbert as pb
+import pocketbert_runtime
 from pocketbert.configs import TASK_RULES
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.predictor import Predictor, model_predictor
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import TASKS, get_task, register
 from pocketbert.training.dev_loss import mean_loss
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.exporter import export
+from pocketbert_runtime.answers.table import ANSWERS
 
 LENGTH = 19
 CONFIG = tiny_finetuning.CONFIG.replace(num_layers=1, initializer_range=0.3)
@@ -261,8 +263,10 @@ def test_predictions_survive_saving_and_export(
     case, inputs = case_of(kind), inputs_of(data[kind])
     models[kind].save_pretrained(tmp_path / "model")
     export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(LENGTH,), examples=data[kind])
-    predictors: list[Predictor] = [model_predictor(models[kind], max_length=LENGTH)]
+    predictors: list[Any] = [model_predictor(models[kind], max_length=LENGTH)]
     predictors += [open_predictor(tmp_path / name, max_length=LENGTH) for name in ("model", "bundle")]
+    if kind in ANSWERS:
+        predictors.append(pocketbert_runtime.Bundle.open(tmp_path / "bundle").predictor())
     model, *others = ([case.answer_of(answer) for answer in predictor.predict(inputs)] for predictor in predictors)
     assert len(model) == len(inputs)
     assert len({str(answer_text) for answer_text in model}) > 1

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 HELPERS = Path(__file__).parent
-SOURCES = [str(HELPERS.parents[1] / name) for name in ("modeling", "export", "benchmarks")]
+SOURCES = [str(HELPERS.parents[1] / name) for name in ("runtime", "modeling", "export", "benchmarks")]
 # What most programs import; the rest they import themselves.
 IMPORTED = ("tensorflow", "tensorflow_text", "tf_keras", "sklearn.metrics", "scipy.stats", "pocketbert.model")
 

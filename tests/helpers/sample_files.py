@@ -159,7 +159,7 @@ def _pretraining(path: Path) -> object:
 def sign_pretraining(folder: Path) -> None:
     """The files' sizes and digests; the manifest's own is over what its reader makes of it."""
     from pocketbert.data.pretraining import manifest as pretraining_manifest
-    from pocketbert.json_reading import from_json
+    from pocketbert_runtime.json_reading import from_json
 
     path = folder / "manifest.json"
     content = json.loads(path.read_bytes())
@@ -215,7 +215,7 @@ def _make_model(folder: Path) -> Path:
 
 def _directory(path: Path) -> object:
     from pocketbert.checkpoints.directory import read_directory
-    from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
+    from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
     directory = read_directory(path)
     return directory.vocab_path and read_vocabulary(directory.vocab_path)
@@ -275,8 +275,8 @@ def _make_position(folder: Path) -> Path:
 
 
 def _position(path: Path) -> object:
-    from pocketbert.json_reading import from_json, read_json
     from pocketbert.training.state import TrainState
+    from pocketbert_runtime.json_reading import from_json, read_json
 
     return from_json(TrainState, read_json(path), str(path))
 

@@ -160,8 +160,8 @@ def _expression(path: Path) -> object:
 
 
 def _make_journal(folder: Path) -> Path:
-    from pocketbert.json_reading import from_json
     from pocketbert.search.journal import Candidate, SearchJournal, StageEnd
+    from pocketbert_runtime.json_reading import from_json
 
     path = folder / "journal.jsonl"
     candidate = from_json(Candidate, CANDIDATE, "")

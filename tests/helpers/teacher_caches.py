@@ -17,7 +17,7 @@ from pocketbert.data.teacher_cache.layout import TeacherCacheIdentity
 from pocketbert.data.teacher_cache.targets import TargetSpec
 from pocketbert.data.teacher_cache.writer import TeacherCachePlan, TeacherCacheWriter, open_writers
 from pocketbert.presets import preset
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # Any file will do.
 VOCABULARY = Path(__file__).resolve()

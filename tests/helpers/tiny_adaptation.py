@@ -12,7 +12,7 @@ from tiny_tokenizers import byte_bpe_files, unigram_file
 from pocketbert.checkpoints.directory import write_directory
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 MAX_LENGTH = 13
 MASKED_LM = TaskConfig(kind="masked_lm", dropout=0.0)

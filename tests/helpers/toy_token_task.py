@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskRules
-from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.outputs import CrossEntropy
 from pocketbert.tasks.registry import register
 from pocketbert.tasks.token_classification import TokenClassification, TokenClassificationHead
+from pocketbert_runtime.forward import Forward
 
 OUTPUT = "highlight_logits"
 

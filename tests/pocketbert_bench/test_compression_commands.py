@@ -28,7 +28,6 @@ from pocketbert.data.final_split import three_splits
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.methods.tinybert import TinyBERT
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.pruning.config import PruneConfig
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import FinetuneConfig
@@ -41,6 +40,7 @@ from pocketbert_bench.compression.structures import Structure
 from pocketbert_export.bundles.model_card import CardOptions
 from pocketbert_export.commands import example_options
 from pocketbert_export.commands.example_options import ExampleOptions
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 ENCODER = tiny.BERT.replace(num_layers=3, initializer_range=0.1)
 pytestmark = pytest.mark.usefixtures("own_cache")

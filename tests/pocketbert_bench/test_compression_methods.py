@@ -18,7 +18,6 @@ import pocketbert as pb
 from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.pruning.importance import Importance
-from pocketbert.tokenizers import wordpiece_vocabulary
 from pocketbert_bench.compression import folds, methods
 from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.methods import (
@@ -30,6 +29,7 @@ from pocketbert_bench.compression.methods import (
 )
 from pocketbert_bench.compression.structures import Structure, write_student
 from pocketbert_bench.compression.trial_examples import planned_epochs, trial_examples
+from pocketbert_runtime.tokenizers import wordpiece_vocabulary
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
 HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size

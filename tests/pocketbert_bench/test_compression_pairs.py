@@ -14,7 +14,6 @@ from tiny_compression import TEACHER, compress_command
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.tasks.registry import get_task
 from pocketbert_bench import host
@@ -22,6 +21,7 @@ from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.inputs import check
 from pocketbert_bench.configurations import Configuration
 from pocketbert_bench.network_latency import Host, RandomNetwork, Setting
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 LABELS = ("differ", "same")
 TASK = TaskConfig(kind="classification", labels=LABELS, pairs="separate", pooling="mean")

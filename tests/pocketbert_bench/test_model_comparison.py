@@ -21,11 +21,11 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.tables import column_values
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_bench import model_comparison, paired_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
+from pocketbert_runtime.decision_config import DecisionConfig
 
 LABELS = ("bad", "fair", "good")
 COUNT = 237

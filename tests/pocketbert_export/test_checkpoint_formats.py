@@ -18,11 +18,11 @@ from tiny_tokenizers import byte_bpe_files, unigram_file
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.files import sha256
 from pocketbert.presets import preset
 from pocketbert_export import exporter
 from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 WEIGHTS, KERAS = "model.safetensors", "tf_model.h5"
 TEXTS = ["a film is good", "the dog walks badly , and the story ends !"]

@@ -16,7 +16,6 @@ import tiny_heads
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.task_data import TaskData
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
@@ -24,6 +23,7 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.clients.serving import check_servable
 from pocketbert_export.exporter import export
 from pocketbert_export.verification.verify import verify_bundle
+from pocketbert_runtime.decision_config import DecisionConfig
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.options import ModelOrBundlePath, option
 from pocketbert_export.commands import example_options, question_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions
+from pocketbert_runtime.windows import WindowOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,8 @@ from typing import Any
 from pocketbert.commands.command_line import as_flags
 from pocketbert.commands.task_options import TaskOptions
 from pocketbert.data.example_files import write_examples
-from pocketbert.data.readers.iob import tags_of_types, type_of
+from pocketbert.data.readers.iob import tags_of_types
 from pocketbert.data.readers.soft_labels import PROBABILITIES
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.options import describe_options, format_value
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import FinetuneConfig, RunConfig
@@ -27,6 +26,8 @@ from pocketbert_bench.compression.other_students import OtherStudent
 from pocketbert_bench.compression.sources import sources_of
 from pocketbert_bench.compression.structures import Structure
 from pocketbert_export.recipes import get_recipe
+from pocketbert_runtime.answers.tags import type_of
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 SPLITS_FOLDER = "splits"
 

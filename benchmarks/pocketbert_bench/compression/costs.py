@@ -16,7 +16,6 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import from_json, read_json
 from pocketbert.progress import log_info
 from pocketbert.pruning.config import can_be_narrowed
 from pocketbert.tasks.registry import get_task
@@ -24,6 +23,7 @@ from pocketbert_bench import host, machine
 from pocketbert_bench.compression.constraints import Cost
 from pocketbert_bench.compression.structures import SMALL_RANK, Structure
 from pocketbert_bench.network_latency import Device, NetworkCost, RandomNetwork, Setting
+from pocketbert_runtime.json_reading import from_json, read_json
 
 # Smaller networks have this part of the vocabulary: one in four tokens.
 _VOCABULARY_PART = 4

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pocketbert.files import write_json
-from pocketbert.json_reading import from_json, read_json
 from pocketbert.model import from_pretrained
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.scores import Baseline, Scores
@@ -16,6 +15,7 @@ from pocketbert.training.outcome_notes import simple_methods
 from pocketbert_bench.compression.inputs import Inputs
 from pocketbert_export.quantization.scored_texts import Loss
 from pocketbert_export.verification.outcomes import ScoringData
+from pocketbert_runtime.json_reading import from_json, read_json
 
 FOLD_FILE = "scores.json"
 

@@ -18,7 +18,6 @@ from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.heads_config import described_heads
 from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
@@ -49,6 +48,7 @@ from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
 from pocketbert_export.bundles.model_card import CardOptions, with_base_model, with_model_card
 from pocketbert_export.recipes import get_recipe
+from pocketbert_runtime.heads_config import described_heads
 
 # The others are for files that are too large with the first.
 DEFAULT_RECIPE, SMALL_RECIPE, MIXED_RECIPE = "dynamic_wi8", "dynamic_wi4", "mixed"

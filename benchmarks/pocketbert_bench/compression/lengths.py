@@ -18,9 +18,9 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.truncation import room_problem
 from pocketbert.training.initialization import vocabulary_of
 from pocketbert_bench.compression.constraints import Constraints
+from pocketbert_runtime.tokenizers.truncation import room_problem
 
 # More lengths make the file larger, and save little.
 MOST_LENGTHS = 4

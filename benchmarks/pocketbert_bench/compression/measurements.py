@@ -13,7 +13,6 @@ import numpy as np
 
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import from_json, read_json
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.run_folder import OPTIONS_FILE, RESULT_FILE, read_record
@@ -23,6 +22,7 @@ from pocketbert_bench.network_latency import Device
 from pocketbert_bench.results import Measurement
 from pocketbert_bench.statistics import bootstrap_median, pair_ratios, round_medians
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
+from pocketbert_runtime.json_reading import from_json, read_json
 
 # Costs predicted for structures from measured networks; and costs measured for exported candidates.
 COSTS_FILE, MEASURED_FILE = "costs.json", "measurements.json"

@@ -22,9 +22,9 @@ from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
 from pocketbert.search.constraints import FlopsConstraint
 from pocketbert.search.space import SearchSpace
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.initialization import ModelInit, plan_model, with_options
 from pocketbert.training.run_folder import ADAPTERS_FILE, MODEL_FOLDER
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # The first weights of parts of a supernet, which commands by hand read, too.
 STARTS_FOLDER = "starts"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import read_json
 from pocketbert.notation import argument
 from pocketbert_export.bundles.bundle import Bundle
+from pocketbert_runtime.json_reading import read_json
 
 LEADERBOARD_FILE = "leaderboard.json"
 

@@ -13,11 +13,11 @@ from pocketbert.data.readers.iob import types_of_tags
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.method import DistillationSpec, Method, validated_stages
 from pocketbert.errors import UserError
-from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import plan_finetuning
+from pocketbert_runtime.label_names import are_placeholders, label_positions
 
 
 def has_soft_labels(data: TaskData) -> bool:

@@ -71,7 +71,7 @@ def our_export(
     from pocketbert_export.conversion.graph_optimization import optimize_graph
     from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
     from pocketbert_export.recipes import get_recipe
-    from pocketbert_export.tflite.signatures import signature_name
+    from pocketbert_runtime.bundles.description import signature_name
 
     model = pb.from_preset(name, [TASK], seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})

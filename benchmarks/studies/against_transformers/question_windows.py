@@ -108,8 +108,8 @@ def _write_questions(path: Path, step: int) -> int:
 
 def _ours(path: Path, vocabulary: Path) -> Callable[[], list[Any]]:
     from pocketbert.data.readers.questions import QuestionFile
-    from pocketbert.data.windows import WindowOptions, stream_windows
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
+    from pocketbert_runtime.windows import WindowOptions, stream_windows
 
     tokenizer = WordPieceTokenizer(vocabulary)
     options = WindowOptions(max_length=MAX_LENGTH, stride=STRIDE, max_question_tokens=MAX_QUESTION_TOKENS)

@@ -27,7 +27,7 @@ from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
 from pocketbert_export.tflite.graph import operator_name, read_model
-from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_runtime.bundles.description import signature_name
 from studies.against_transformers.latency import move_norms
 from studies.shared_data import shared_data
 from studies.tasks import recipe_scores

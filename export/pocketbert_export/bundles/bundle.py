@@ -1,4 +1,4 @@
-"""Open and run a bundle: a folder with a `.tflite` file, its description and golden examples."""
+"""Open a bundle with its export's records, and check it: description, golden examples and verification."""
 
 from __future__ import annotations
 
@@ -9,43 +9,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import jsonschema
-import numpy as np
 
-from pocketbert.configs import TASK_RULES, TaskConfig, TokenizerConfig, TokenizerKind
-from pocketbert.data.task_data import described_task
+from pocketbert.configs import TASK_RULES, TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.files import sha256
-from pocketbert.json_reading import read_json, read_members
 from pocketbert.recipes import RECIPES
-from pocketbert.tasks.interfaces import Forward
-from pocketbert.tasks.predictor import Predictor, fitting_windows, predicting_task
-from pocketbert.tasks.text_inputs import as_inputs
-from pocketbert.tokenizers.added_tokens import AddedToken
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
-from pocketbert_export.bundles.forward import BundleForward
+from pocketbert.tasks.predictor import Predictor, predicting_task
 from pocketbert_export.bundles.goldens import Golden, read_goldens
-from pocketbert_export.bundles.pair_head import HEAD_FILE, PairForward, is_separate
-from pocketbert_export.bundles.schema import SCHEMA, SCHEMA_VERSION, SCHEMAS
-from pocketbert_export.tflite.interpreter_process import real_outputs
-from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_export.bundles.schema import SCHEMA, SCHEMAS
+from pocketbert_runtime.bundles import bundle as runtime
+from pocketbert_runtime.bundles.description import BUNDLE_FILE as BUNDLE_FILE
+from pocketbert_runtime.bundles.description import LABELS_FILE as LABELS_FILE
+from pocketbert_runtime.bundles.description import MODEL_FILE as MODEL_FILE
+from pocketbert_runtime.bundles.description import (
+    MOST_BYTES,
+    Description,
+    file_problems,
+    read_content,
+    required_files,
+    signature_name,
+    vocabulary_in,
+)
+from pocketbert_runtime.json_reading import read_json, read_members
+from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
     from pocketbert_export.verification.outcomes import BundleScores
 
-BUNDLE_FILE = "bundle.json"
-MODEL_FILE = "model.tflite"
 # For WordPiece; `Bundle.vocabulary` has every tokenizer's files.
 VOCAB_FILE = "vocab.txt"
-LABELS_FILE = "labels.txt"
 GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
 # For mixed files: the measured files behind the limit's choice.
 PRECISION_FILE = "precision.json"
-# Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
-_MOST_DESCRIPTION_BYTES = _MOST_VERIFICATION_BYTES = 1 << 24
 
 # Members of `verification.json`, of its examples, and of its checks.
 _VERIFICATION = {
@@ -61,29 +58,20 @@ _CHECK = {
 }  # fmt: skip
 
 
-class Bundle:
-    """An opened bundle, run by LiteRT. Create it with `Bundle.open`.
+class Bundle(runtime.Bundle):
+    """An opened bundle with its export's records. Create it with `Bundle.open`.
 
     Args:
       directory: the folder.
       description: validated content of `bundle.json`.
       goldens: golden examples.
     Attributes:
-      directory: the folder.
-      model_path: path to the `.tflite` file.
-      task: the head's task; None for a bare encoder. With separate pairs, the encoder's task, embedding.
-      pair_task: task of the head on separate pairs (`pair_head`); None for other bundles.
-      recipe: the recipe's name.
-      lengths: sequence lengths in tokens, ascending.
       runtimes: names of the supported runtimes.
       graph_optimizations: name → `applied` (with a count of folded norms), `off`, or the reason why it does not suit
         the model.
-      output_names: every signature's outputs.
-      output_type: the outputs' type in the file; `run` returns float32.
       num_parameters: number of weights in the file.
       source: the exported model's weight file → SHA-256.
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
-      vocabulary: the tokenizer's files and options.
       goldens: examples with the float model's and the file's outputs.
       outcome: the file's score beside baselines, teacher and float model, as in `Scores.outcome`; None for a bundle
         exported without labelled examples.
@@ -91,25 +79,15 @@ class Bundle:
     """
 
     def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
-        task = description["task"]
-        self.directory = directory
-        self.model_path = directory / MODEL_FILE
-        self.task = TaskConfig(**{**task, "labels": tuple(task["labels"])}) if task else None
-        pairs = description.get("pairs")
-        self.pair_task = TaskConfig(**pairs["task"], pairs="separate") if pairs else None
-        self.recipe: str = description["recipe"]
-        self.lengths = tuple(sorted(signature["length"] for signature in description["signatures"]))
+        super().__init__(directory, Description.of(description, directory))
         self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
         self.graph_optimizations: dict[str, str] = description["graph_optimizations"]
-        self.output_names: tuple[str, ...] = tuple(output["name"] for output in description["outputs"])
-        self.output_type: str = description["outputs"][0]["dtype"]
         self.num_parameters: int = description["num_parameters"]
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
         self.goldens = tuple(goldens)
         self.outcome: dict[str, Any] | None = description.get("outcome")
         self.scored: BundleScores | None = None
-        self.vocabulary = vocabulary_in(directory, description)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
@@ -132,63 +110,6 @@ class Bundle:
         raise_if_any(problems, f"bundle {directory}")
         return cls(directory, description, goldens)
 
-    def __repr__(self) -> str:
-        answered = self.pair_task or self.task
-        task = "no task" if answered is None else described_task(answered)
-        lengths = ", ".join(map(str, self.lengths))
-        size = f"{self.model_path.stat().st_size / 1e6:.1f} MB" if self.model_path.exists() else "no file"
-        return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"
-
-    def signature(self, length: int) -> str:
-        """Returns the signature's name for `length` tokens."""
-        if length not in self.lengths:
-            raise UserError(f"a length must be one of {', '.join(map(str, self.lengths))}; received {length}")
-        return signature_name(length)
-
-    def run(self, inputs: Mapping[str, np.ndarray], length: int | None = None) -> dict[str, np.ndarray]:
-        """Runs the file, one text at a time, as a phone does; returns outputs by name, float32 `[n, ...]`.
-
-        Args:
-          inputs: int32 `[n, length]` by name.
-          length: the signature's sequence length; None for the arrays' length.
-        Raises:
-          UserError: the runtime cannot load the file or rejects these inputs.
-        """
-        rows, columns = inputs["input_word_ids"].shape
-        signature = self.signature(columns if length is None else length)
-        try:
-            arrays = {name: np.ascontiguousarray(inputs[name], np.int32) for name in INPUT_NAMES}
-            runner = self._interpreter.get_signature_runner(signature)
-            answers = [
-                real_outputs(runner, runner(**{name: array[row : row + 1] for name, array in arrays.items()}))
-                for row in range(rows)
-            ]
-            return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"{self.model_path} must run as {BUNDLE_FILE} says; the runtime refused it: {reason}; export it again"
-            ) from error
-
-    def predict(self, inputs: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        """Predicts texts, each with the shortest signature that fits; returns one dict per input.
-
-        Example:
-          ```python
-          bundle.predict(["a charming journey"])  # [{"label": "positive", "probabilities": {…}}]
-          ```
-
-        Args:
-          inputs: texts, pairs of texts, or pairs of question and paragraph, as for `Model.predict`. Texts longer than
-            the longest signature are truncated; paragraphs are read in windows.
-          **options: options for the task's `predict`: `top_k` for classes, `n_best` for questions, `soft_labels`; see
-            `Predictor.predict`.
-        Raises:
-          UserError: the bundle has no task, the inputs mix texts and pairs, or an output is not finite.
-        """
-        texts = as_inputs(inputs)
-        return self.predictor().predict(inputs if texts is None else texts, **options)
-
     def predictor(self, **windows: int | None) -> Predictor:
         """Returns a predictor, which also scores the bundle on data.
 
@@ -197,7 +118,7 @@ class Bundle:
         Raises:
           UserError: the bundle's task predicts nothing, or no signature fits the window.
         """
-        return self._predictor(self.pair_task or self.task, windows)
+        return self._scoring_predictor(self.pair_task or self.task, windows)
 
     def text_predictor(self) -> Predictor:
         """Returns a predictor for single texts; with separate pairs, it gives the vectors for `head.tflite`.
@@ -205,17 +126,10 @@ class Bundle:
         Raises:
           UserError: the bundle's task predicts nothing.
         """
-        return self._predictor(self.task, {})
+        return self._scoring_predictor(self.task, {})
 
-    def _predictor(self, config: TaskConfig | None, windows: dict[str, int | None]) -> Predictor:
-        task = predicting_task(config, str(self.directory))
-        longest = task.max_length(self.lengths[-1])
-        room = f"the bundle's longest length, {longest}"
-        max_length, windows = fitting_windows(task, windows, longest, longest, room)
-        tokenizer = self.tokenizer
-        forward: Forward = BundleForward(self.run, self.lengths, tokenizer.pad_token_id, task)
-        forward = PairForward(forward, self.directory / HEAD_FILE) if is_separate(config) else forward
-        return Predictor(task, forward, tokenizer, max_length, **windows)
+    def _scoring_predictor(self, config: TaskConfig | None, windows: dict[str, int | None]) -> Predictor:
+        return self._predictor(config, predicting_task(config, str(self.directory)), windows, Predictor)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -224,57 +138,24 @@ class Bundle:
 
         return open_tokenizer(self.vocabulary)
 
-    @cached_property
-    def _interpreter(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter
-
-        return Interpreter(model_path=str(self.model_path), num_threads=1)
-
-
-def vocabulary_in(directory: Path, description: Mapping[str, Any]) -> Vocabulary:
-    """Finds a bundle's tokenizer files and options, from its valid `bundle.json`."""
-    options = {key: value for key, value in description["tokenizer"].items() if key != "vocab_size"}
-    kind: TokenizerKind = options.pop("kind", "wordpiece")
-    added = tuple(AddedToken(**token) for token in options.pop("added_tokens", ()))
-    flags = {name: options.pop(name, False) for name in ("keeps_space", "add_prefix_space")}
-    truncation = options.pop("truncation", HEAD)
-    files = [directory / name for name in FILE_NAMES[kind]]
-    return Vocabulary(
-        path=files[0],
-        merges=files[1] if len(files) > 1 else None,
-        kind=kind,
-        config=TokenizerConfig(**options) if kind == "wordpiece" else None,
-        added=added,
-        truncation=truncation,
-        **flags,
-    )
-
 
 def read_description(directory: Path) -> dict[str, Any]:
     """Reads and validates `bundle.json`; raises a `UserError` if it is missing, or with all violations."""
-    path = directory / BUNDLE_FILE
-    if not path.is_file():
-        raise UserError(
-            f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {directory}"
-        )
-    description = read_json(path, most_bytes=_MOST_DESCRIPTION_BYTES)
+    description = read_content(directory)
     version = description.get("schema_version") if isinstance(description, dict) else None
-    if isinstance(version, int) and version < SCHEMA_VERSION:
-        raise UserError(
-            f"{path} must have schema_version {SCHEMA_VERSION}; received {version}, written by an earlier pocketbert; "
-            "export the bundle again"
-        )
     schema = SCHEMAS.get(version, SCHEMA) if type(version) is int else SCHEMA
     errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(description), key=lambda error: error.json_path)
-    raise_if_any([f"{error.json_path}: {error.message[:200]}" for error in errors], str(path))
-    return description
+    problems = [f"{error.json_path}: {error.message[:200]}" for error in errors]
+    raise_if_any(problems, str(directory / BUNDLE_FILE))
+    validated: dict[str, Any] = description
+    return validated
 
 
 def read_verification(directory: Path) -> dict[str, Any]:
     """Reads `verification.json`, with None for absent members; raises a `UserError` if it is missing or damaged."""
     path = directory / VERIFICATION_FILE
     try:
-        content = read_members(read_json(path, most_bytes=_MOST_VERIFICATION_BYTES), _VERIFICATION, str(path))
+        content = read_members(read_json(path, most_bytes=MOST_BYTES), _VERIFICATION, str(path))
         content["examples"] = read_members(content["examples"], _EXAMPLES, f"{path}: examples")
         content["checks"] = [
             read_members(check, _CHECK, f"{path}: checks[{number}]") for number, check in enumerate(content["checks"])
@@ -286,25 +167,11 @@ def read_verification(directory: Path) -> dict[str, Any]:
 
 def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
     """Lists missing or damaged files, and files without an entry in the description."""
-    problems = []
-    listed = description["files"]
-    for name, expected in listed.items():
-        file = directory / name
-        if not file.is_file():
-            problems.append(f"{name} must be there; it is missing")
-        elif (size := file.stat().st_size) != expected["size_bytes"]:
-            problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {size}")
-        elif (digest := sha256(file)) != expected["sha256"]:
-            problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
     has_labels = bool(description["task"] and description["task"]["labels"])
-    vocabulary = vocabulary_in(directory, description)
-    tokenizer = [*FILE_NAMES[vocabulary.kind], *([ADDED_NAME] if vocabulary.added else [])]
-    required = [MODEL_FILE, *tokenizer, GOLDENS_FILE, *([LABELS_FILE] if has_labels else [])]
-    required += [HEAD_FILE] if "pairs" in description else []
-    problems += [
-        f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in listed
-    ]
-    if not has_labels and LABELS_FILE in listed:
+    vocabulary = vocabulary_in(directory, description["tokenizer"])
+    required = required_files(vocabulary, has_labels=has_labels, has_pairs="pairs" in description)
+    problems = file_problems(directory, description["files"], [*required, GOLDENS_FILE])
+    if not has_labels and LABELS_FILE in description["files"]:
         problems.append(f"{LABELS_FILE} must not be there for a task without labels; it is listed in {BUNDLE_FILE}")
     return problems
 
@@ -344,7 +211,7 @@ def _description_problems(description: Mapping[str, Any]) -> list[str]:
 def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[str]:
     """Lists files that contradict `bundle.json`."""
     problems = []
-    vocabulary = vocabulary_in(directory, description)
+    vocabulary = vocabulary_in(directory, description["tokenizer"])
     tokens, size = len(vocabulary.tokens()), description["tokenizer"]["vocab_size"]
     if tokens != size:
         unit = "lines" if vocabulary.kind == "wordpiece" else "tokens"

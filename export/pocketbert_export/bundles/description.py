@@ -18,11 +18,10 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.recipes import Recipe
-from pocketbert.tokenizers.truncation import HEAD
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
-from pocketbert_export.bundles.schema import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_export.tflite.runtimes import LITERT
-from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_runtime.bundles.description import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION, signature_name
+from pocketbert_runtime.tokenizers.truncation import HEAD
 
 
 def describe(

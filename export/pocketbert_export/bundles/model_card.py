@@ -133,7 +133,7 @@ def _joined(value: Any) -> str | None:
 
 def _start_of(run_file: Path) -> str | None:
     """Digest of a run's initial weights."""
-    from pocketbert.json_reading import read_json, read_members
+    from pocketbert_runtime.json_reading import read_json, read_members
 
     digest: str | None = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))["model_sha256"]
     return digest
@@ -141,7 +141,7 @@ def _start_of(run_file: Path) -> str | None:
 
 def _cross_validated(run_file: Path) -> list[str]:
     """A sentence about the score for a model trained on all examples; empty for other runs."""
-    from pocketbert.json_reading import read_json, read_members
+    from pocketbert_runtime.json_reading import read_json, read_members
 
     kinds = {
         "kfold": int | None,

@@ -1,40 +1,23 @@
-"""Bundles for networks that read the texts in a pair one by one.
-
-`model.tflite` is an encoder with a vector for each text, as in a bundle for sentence embeddings, so an app can keep its
-documents' vectors. `head.tflite` has one signature, `head`: two vectors in, the pair's answer out.
-"""
+"""Make the files in bundles for separate pairs; see `pocketbert_runtime.bundles.pair_forward`."""
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TaskConfig
-from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import single_texts
-from pocketbert.embedding_config import EmbeddingConfig
-from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.processes import stderr_on_failure
 from pocketbert.tasks.classification import MEAN_LENGTH
-from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.separate_pairs import FEATURES, require_pairs
-
-HEAD_FILE = "head.tflite"
-HEAD_SIGNATURE, FIRST, SECOND = "head", "first", "second"
-EMBEDDING = "embedding"
-
-
-def is_separate(task: TaskConfig | None) -> bool:
-    """Whether a network reads the texts in a pair one by one."""
-    return task is not None and task.pairs == "separate"
+from pocketbert_runtime.answers.embedding import OUTPUT
+from pocketbert_runtime.bundles.pair_forward import FIRST, HEAD_SIGNATURE, SECOND
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 
 def text_encoder(model: Model) -> Model:
@@ -58,9 +41,9 @@ def text_encoder(model: Model) -> Model:
             pooling="cls", normalize=False, dimensions=config.hidden_size, dense_activation=activation
         )
     pooler = "first_token" if config.pooler == "first_token" else "none"
-    texts = TaskConfig(kind=EMBEDDING, embedding=embedding)
+    texts = TaskConfig(kind=OUTPUT, embedding=embedding)
     encoder = Model(config.replace(pooler=pooler), (texts,), model.tokenizer, initialize=False)
-    named = {**weights, **{f"heads.{EMBEDDING}.dense.{name}": value for name, value in dense.items()}}
+    named = {**weights, **{f"heads.{OUTPUT}.dense.{name}": value for name, value in dense.items()}}
     for path, variable in encoder.weights_by_path().items():
         variable.assign(named[path])
     return encoder
@@ -97,43 +80,3 @@ def unlabelled_texts(pairs: Any) -> Examples:
     """Returns the texts from pairs, one by one, as the encoder reads them."""
     require_pairs(pairs)
     return single_texts(pairs)
-
-
-class PairForward:
-    """A bundle for separate pairs as a `Forward`: the encoder on each text, and the head on both vectors.
-
-    Args:
-      texts: runs the encoder.
-      path: path to `head.tflite`.
-    """
-
-    def __init__(self, texts: Forward, path: Path) -> None:
-        self._texts, self._path = texts, path
-
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns the outputs for one or more pairs, by name."""
-        rows = dataclasses.replace(encoded, labels=None, soft_labels=None, rows_per_example=1)
-        return self.head(self._texts(rows, show_progress=show_progress)[EMBEDDING])
-
-    def head(self, vectors: np.ndarray) -> Outputs:
-        """Answers pairs from vectors [2·N, D]; rows 2·i and 2·i + 1 are a pair."""
-        answers = [self._answer(*vectors[row : row + 2]) for row in range(0, len(vectors), 2)]
-        return {"logits": np.concatenate(answers)}
-
-    def _answer(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        try:
-            answer = self._runner(**{FIRST: first[np.newaxis], SECOND: second[np.newaxis]})
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"{self._path} must take two vectors; it refused them: {reason}; export it again"
-            ) from error
-        return np.asarray(answer["logits"])
-
-    @cached_property
-    def _runner(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter
-
-        # The runner does not keep its interpreter.
-        self._interpreter = Interpreter(model_path=str(self._path), num_threads=1)
-        return self._interpreter.get_signature_runner(HEAD_SIGNATURE)

@@ -11,7 +11,8 @@ from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert_export.bundles.bundle import BUNDLE_FILE, Bundle
-from pocketbert_export.bundles.pair_head import is_separate, text_encoder
+from pocketbert_export.bundles.pair_head import text_encoder
+from pocketbert_runtime.bundles.pair_forward import is_separate
 
 # Remedy for texts longer than a float model's limit.
 NO_MORE_POSITIONS = "the network has no more positions: split them"

@@ -7,21 +7,16 @@ from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
-from pocketbert.tokenizers.added_tokens import FLAGS
-from pocketbert.tokenizers.truncation import PATTERN
-
-# For bundles with a WordPiece tokenizer; older versions of this project read them, too.
-SCHEMA_VERSION = 2
-# The same with another tokenizer, named by kind.
-OTHER_TOKENIZERS_VERSION = 3
+from pocketbert_runtime.bundles.description import FILE_NAME, OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
+from pocketbert_runtime.tokenizers.added_tokens import FLAGS
+from pocketbert_runtime.tokenizers.truncation import PATTERN
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}
 _COUNT = {"type": "integer", "minimum": 1}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _ID = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
-# No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
-_FILE_NAME = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"}
+_FILE_NAME = {"type": "string", "pattern": FILE_NAME}
 
 
 def _object(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str, Any]:

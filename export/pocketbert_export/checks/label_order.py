@@ -18,10 +18,10 @@ from pocketbert.data.readers.tables import has_labels, read_table
 from pocketbert.data.readers.xnli import XNLI
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.label_names import are_placeholders, label_positions
 from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task, supervised_task
 from pocketbert.tasks.texts import TextTask
+from pocketbert_runtime.label_names import are_placeholders, label_positions
 
 
 def logit_positions(model: TaskConfig, data: TaskConfig) -> np.ndarray:

@@ -50,7 +50,7 @@ from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.metrics import root_mean_square
 from pocketbert.tasks.registry import TASKS
-from pocketbert.tasks.vectors import cosines
+from pocketbert_runtime.answers.vectors import cosines
 
 Outputs = Mapping[str, np.ndarray]
 OWN_OUTPUTS = "goldens: outputs at export"

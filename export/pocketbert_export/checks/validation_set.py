@@ -18,7 +18,7 @@ from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.checks.outputs import Outputs, ScoredOutputs
-from pocketbert_export.tflite.length_buckets import Inputs
+from pocketbert_runtime.bundles.length_buckets import Inputs
 
 # With int8, about 2 % of 3,000 predictions differ. By chance alone, the metric's standard deviation is
 # 60 ** 0.5 / 3000 = 0.26 points, so a drop by half a point stands out.
@@ -51,7 +51,7 @@ class ValidationSet:
             assert isinstance(data, Examples)
             self._rows = TextRows(None, data, tokenizer, length, MOST_EXAMPLES)
         self._task = task
-        inputs, _ = self._rows.encoded.batch(np.arange(len(self._rows.encoded)))
+        inputs = self._rows.encoded.inputs(np.arange(len(self._rows.encoded)))
         self.encoded: Inputs = {name: inputs[name] for name in INPUT_NAMES}
         self.count, self.source, self.labelled = len(self._rows), data.source, data.labelled
 

@@ -34,13 +34,13 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.bert_unicode import normalized
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import UNK
 from pocketbert_export.bundles.bundle import LABELS_FILE, VOCAB_FILE, Bundle
 from pocketbert_export.tflite.graph import GraphEditor, drop_unused, read_model, write_model
 from pocketbert_export.tflite.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.tflite.op_histogram import count_ops
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import UNK
 
 
 class MediaPipeClient(NamedTuple):

@@ -10,14 +10,14 @@ from pocketbert import output_folders as outputs
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError
-from pocketbert.heads_config import described_heads
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert_export.clients.mediapipe_files import CLIENTS
 from pocketbert_export.tflite.signatures import DEFAULT_SIGNATURE, check_lengths
+from pocketbert_runtime.heads_config import described_heads
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 PAIRS_SIGNATURE = "pairs"
 

@@ -155,7 +155,7 @@ def _answers(
     vectors: np.ndarray | None,
     top_k: int,
 ) -> list[dict[str, Any]]:
-    from pocketbert.tasks.vectors import cosines, search
+    from pocketbert_runtime.answers.vectors import cosines, search
 
     chunk_vectors = embedder.texts([row["text"] for row in chunk])
     if vectors is not None:

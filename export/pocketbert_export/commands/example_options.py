@@ -9,8 +9,8 @@ from pocketbert.commands.task_options import TableOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.heads_config import files_by_head
-from pocketbert.label_names import are_placeholders
 from pocketbert.options import DirectoryPath, FilePath
+from pocketbert_runtime.label_names import are_placeholders
 
 if TYPE_CHECKING:
     from pocketbert.data.examples import Examples, LabelledData

@@ -46,14 +46,14 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.commands.command_line import OptionGroup, Options
 from pocketbert.commands.task_options import TableOptions
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.heads_config import without_labels
-from pocketbert.json_reading import parse_json
 from pocketbert.options import FilePath, ModelOrBundlePath, option_problems
 from pocketbert_export.commands import answer_lines, question_options, stored_columns
 from pocketbert_export.commands.answer_lines import AnswerFileOptions
 from pocketbert_export.commands.question_options import AnswerOptions
+from pocketbert_runtime.heads_config import without_labels
+from pocketbert_runtime.json_reading import parse_json
+from pocketbert_runtime.windows import WindowOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.predictor import Predictor
@@ -210,8 +210,8 @@ def _answer_texts(
     predictor: Predictor, rows: Iterator[dict[str, str]], size: int, options: Options, remedy: str
 ) -> Iterator[list[dict[str, Any]]]:
     from pocketbert.data.data_warnings import truncation_warning, vocabulary_warnings
+    from pocketbert.data.examples import examples_of
     from pocketbert.progress import log_info
-    from pocketbert.tasks.text_inputs import examples_of
     from pocketbert.tasks.texts import TextTask
 
     given = options[PredictOptions]

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from pocketbert.commands.command_line import Options
 from pocketbert.configs import TaskConfig
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import raise_if_any
 from pocketbert.options import option_problems
+from pocketbert_runtime.windows import WindowOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.heads_config import files_in
-from pocketbert.json_reading import read_json, read_toml
+from pocketbert.json_reading import read_toml
 from pocketbert.progress import log_info
+from pocketbert_runtime.json_reading import read_json
 
 if TYPE_CHECKING:
     from pocketbert.commands.command_line import Options

@@ -25,8 +25,9 @@ from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerIn
 from pocketbert_export.quantization.smoothing import dense_layers, smooth
 from pocketbert_export.recipes import configure, get_recipe
 from pocketbert_export.tflite.graph import share_quantization, split_evenly
-from pocketbert_export.tflite.length_buckets import LengthBucket
-from pocketbert_export.tflite.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions, signature_name
+from pocketbert_export.tflite.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions
+from pocketbert_runtime.bundles.description import signature_name
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
 
 
 def write_saved_model(

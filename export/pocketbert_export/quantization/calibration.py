@@ -29,8 +29,8 @@ from pocketbert.progress import log_info
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.checks.outputs import real_values
 from pocketbert_export.tflite.graph import AttentionProduct, attention_products, producer_positions, read_model
-from pocketbert_export.tflite.length_buckets import LengthBucket, bucket_by_length
-from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_runtime.bundles.description import signature_name
+from pocketbert_runtime.bundles.length_buckets import LengthBucket, bucket_by_length
 
 RangeMethod = Literal["min_max", "percentile", "mse"]
 METHODS: tuple[RangeMethod, ...] = ("min_max", "percentile", "mse")

@@ -37,7 +37,8 @@ from pocketbert_export.tflite.graph import (
     tensor_name,
     write_model,
 )
-from pocketbert_export.tflite.length_buckets import LengthBucket, first_rows
+from pocketbert_export.tflite.length_buckets import first_rows
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
 
 # The largest activations depend on the network more than on the text.
 _MOST_TEXTS = 64

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pocketbert.model import Model
 from pocketbert_export.quantization.calibration import CalibrationTexts
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
-from pocketbert_export.tflite.length_buckets import LengthBucket
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
 
 if TYPE_CHECKING:
     from pocketbert_export.quantization.mixed_precision import FrontPoint

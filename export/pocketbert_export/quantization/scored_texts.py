@@ -15,7 +15,7 @@ from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_export.checks import outputs as checks
 from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
 from pocketbert_export.quantization.calibration import outputs_of
-from pocketbert_export.tflite.length_buckets import bucket_by_length
+from pocketbert_runtime.bundles.length_buckets import bucket_by_length
 
 Metric: TypeAlias = Callable[[np.ndarray], float]
 

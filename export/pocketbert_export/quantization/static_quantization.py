@@ -42,7 +42,7 @@ from pocketbert_export.tflite.graph import (
     read_model,
     write_model,
 )
-from pocketbert_export.tflite.length_buckets import LengthBucket
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
 
 # A dense layer gets int16 activations if int8 rounds its inputs or outputs by a larger part of their median channel.
 _MOST_ROUNDING = 0.04

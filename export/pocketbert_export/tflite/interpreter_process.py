@@ -1,6 +1,7 @@
 """Run a `.tflite` file's signatures on arrays from a file; `runtimes.py` starts this script in its own process.
 
-It runs in environments without PocketBERT, so it does not import it.
+It runs in environments without PocketBERT, so it does not import it; `pocketbert_runtime.bundles.bundle` has a
+`real_outputs` of its own.
 
 Usage: interpreter_process.py litert|tensorflow MODEL INPUTS.npz OUTPUTS.npz THREADS
 The keys of both archives are `SIGNATURE/NAME`; the first axis of every array counts the calls. The outputs also hold

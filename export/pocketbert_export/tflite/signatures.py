@@ -13,14 +13,10 @@ from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.registry import get_task
+from pocketbert_runtime.bundles.description import signature_name
 
 # Standard tools look for this signature in a SavedModel.
 DEFAULT_SIGNATURE = "serving_default"
-
-
-def signature_name(length: int) -> str:
-    """Names the signature for texts up to `length` tokens."""
-    return f"length_{length}"
 
 
 def default_lengths(task: TaskConfig | None, max_position_embeddings: int, longest: int | None = None) -> list[int]:

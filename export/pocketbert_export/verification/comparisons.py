@@ -15,14 +15,14 @@ from pocketbert.model import Model
 from pocketbert.progress import track
 from pocketbert.recipes import Bounds
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.parts import part_of
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.checks import outputs as checks
 from pocketbert_export.checks.outputs import Check, Outputs
 from pocketbert_export.checks.validation_set import ValidationSet
-from pocketbert_export.tflite.length_buckets import LengthBucket
 from pocketbert_export.verification.validation_inputs import ValidationInputs
+from pocketbert_runtime.answers.several import part_of
+from pocketbert_runtime.bundles.length_buckets import LengthBucket
 
 _ROWS_A_CALL = 32
 _SEGMENTS = ("segments", "no segments")

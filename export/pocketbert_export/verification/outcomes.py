@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketbert.data.examples import LabelledData, evenly
-from pocketbert.json_reading import read_json, read_members
 from pocketbert.tasks.mistakes import Mistake
 from pocketbert.tasks.predictor import Predictor, model_predictor
 from pocketbert.tasks.registry import supervised_task
@@ -17,6 +16,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert_export.checks.label_order import named
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.glue.scoring import labelled_evaluator
+from pocketbert_runtime.json_reading import read_json, read_members
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
@@ -83,7 +83,7 @@ def score_both(
     bundle: Bundle, model: Model, examples: ScoringData, directory: str | os.PathLike[str] | None
 ) -> BundleScores:
     """Scores a bundle and its float model with the same windows; `directory` is the model's, None for one in memory."""
-    windows = {"max_length": max(bundle.lengths), **examples.windows}
+    windows: dict[str, Any] = {"max_length": max(bundle.lengths), **examples.windows}
     of_model, _ = examples.score(model_predictor(model, **windows))
     of_bundle, mistakes = examples.score(bundle.predictor(**windows))
     stored = recorded(_run_folder(directory), examples.data, of_bundle)
@@ -170,7 +170,7 @@ def check(
     scoring_data = ScoringData(
         data=examples, metrics=(metric,), main_metric=metric, data_task=data_task, windows=outcome.get("windows", {})
     )
-    windows = {"max_length": max(bundle.lengths), **scoring_data.windows}
+    windows: dict[str, Any] = {"max_length": max(bundle.lengths), **scoring_data.windows}
     scores, _ = scoring_data.score(bundle.predictor(**windows))
     stored = {"baselines": _simple(outcome, scores), "teacher": outcome["teacher"]}
     stored |= recorded(_run_folder(directory), examples, scores)

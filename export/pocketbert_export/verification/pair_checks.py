@@ -11,13 +11,15 @@ from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.registry import supervised_task
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.bundles.pair_head import EMBEDDING, FIRST, HEAD_FILE, HEAD_SIGNATURE, SECOND, text_encoder
+from pocketbert_export.bundles.pair_head import text_encoder
 from pocketbert_export.checks import outputs as checks
 from pocketbert_export.checks.label_order import named
 from pocketbert_export.checks.outputs import Check, ScoredOutputs
 from pocketbert_export.tflite.runtimes import RuntimeRefused
 from pocketbert_export.tflite.runtimes import run as run_on
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS
+from pocketbert_runtime.answers.embedding import OUTPUT
+from pocketbert_runtime.bundles.pair_forward import FIRST, HEAD_FILE, HEAD_SIGNATURE, SECOND
 
 # Each pair runs the file twice; so many pairs find a drop of half a point.
 MOST_PAIRS = 1000
@@ -61,7 +63,7 @@ def check_pairs(
 def _check_head(bundle: Bundle, model: Model, task: SupervisedTask, runtimes: Iterable[str]) -> list[Check]:
     """Compares the head's file with the float model on vectors for built-in texts, on each runtime."""
     encoded = task.encode(built_in_pairs(), bundle.tokenizer, max(bundle.lengths), show_progress=False)
-    vectors = text_encoder(model).forward(dataclasses.replace(encoded, rows_per_example=1))[EMBEDDING]
+    vectors = text_encoder(model).forward(dataclasses.replace(encoded, rows_per_example=1))[OUTPUT]
     expected = model.forward(encoded)
     inputs = {HEAD_SIGNATURE: {FIRST: vectors[0::2], SECOND: vectors[1::2]}}
     reason = f"difference of {HEAD_FILE} from the float model's head on {len(encoded)} pairs, relative to the RMS"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pocketbert_export.checks.outputs import Outputs, join
-from pocketbert_export.tflite.length_buckets import Inputs, LengthBucket, bucket_by_length, fit_length
+from pocketbert_runtime.bundles.length_buckets import Inputs, LengthBucket, bucket_by_length, fit_length
 
 PADDING_ROWS = 8
 LENGTH_ROWS = 8

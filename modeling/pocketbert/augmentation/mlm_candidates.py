@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.augmentation.augmented_rows import MaskedInput
-from pocketbert.data.batches import bucketed
 from pocketbert.errors import UserError
 from pocketbert.model import Model
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS, read_vocabulary
+from pocketbert_runtime.rows import bucketed
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS, read_vocabulary
 
 CONTINUATION = "##"
 # On two cores, products reach full speed at about 1,000 rows; larger batches waste more on the last one.

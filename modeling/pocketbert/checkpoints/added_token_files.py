@@ -25,10 +25,16 @@ from pocketbert.configs import TokenizerKind
 from pocketbert.files import write_json
 from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
-from pocketbert.tokenizers import special_tokens as roberta
-from pocketbert.tokenizers.added_tokens import FLAGS, AddedToken, added_problems, default_special, special_tokens
-from pocketbert.tokenizers.vocabulary import ADDED_NAME, Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK
+from pocketbert_runtime.tokenizers import special_tokens as roberta
+from pocketbert_runtime.tokenizers.added_tokens import (
+    FLAGS,
+    AddedToken,
+    added_problems,
+    default_special,
+    special_tokens,
+)
+from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK
 
 _BERT = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
 _ROBERTA = {"bos_token": roberta.BOS, "cls_token": roberta.BOS, "eos_token": roberta.EOS, "sep_token": roberta.EOS} | {

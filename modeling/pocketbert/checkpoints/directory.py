@@ -24,13 +24,13 @@ from pocketbert.checkpoints.spare_rows import without_spare_rows
 from pocketbert.checkpoints.stored_tensors import WEIGHTS_NAME, StoredTensor, open_weights
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, vocabulary_problems, write_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import read_json_object
 from pocketbert.output_folders import MODEL_KIND, new_directory
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 CONFIG_NAME = "config.json"
 VOCAB_NAME = "vocab.txt"

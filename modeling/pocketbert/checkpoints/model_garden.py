@@ -24,9 +24,10 @@ from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import BottleneckConfig, EncoderConfig
 from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.files import write_text
-from pocketbert.json_reading import has_type, parse_json, read_bytes
+from pocketbert.json_reading import has_type
 from pocketbert.output_folders import MODEL_GARDEN_KIND, new_directory
 from pocketbert.presets import preset
+from pocketbert_runtime.json_reading import parse_json, read_bytes
 
 PARAMS_NAME = "params.yaml"
 CHECKPOINT_NAME = "encoder"

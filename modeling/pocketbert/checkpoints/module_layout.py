@@ -11,8 +11,9 @@ from typing import Any
 
 from pocketbert.checkpoints.stored_tensors import weight_files
 from pocketbert.errors import UserError
-from pocketbert.json_reading import has_type, read_json, read_values
+from pocketbert.json_reading import has_type, read_values
 from pocketbert.notation import command
+from pocketbert_runtime.json_reading import read_json
 
 MODULES_NAME = "modules.json"
 PACKAGE = "sentence_transformers"

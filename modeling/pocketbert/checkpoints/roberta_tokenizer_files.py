@@ -15,11 +15,16 @@ from pocketbert.checkpoints.tokenizer_files import common_problems, post_process
 from pocketbert.checkpoints.tokenizer_keys import unknown_keys
 from pocketbert.configs import TokenizerKind
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.added_tokens import default_special
-from pocketbert.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
-from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, fairseq_tokens, read_model, subword_problems
-from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, ROBERTA_SPECIAL_TOKENS, UNK
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.added_tokens import default_special
+from pocketbert_runtime.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
+from pocketbert_runtime.tokenizers.sentencepiece_model import (
+    fairseq_scores,
+    fairseq_tokens,
+    read_model,
+    subword_problems,
+)
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, ROBERTA_SPECIAL_TOKENS, UNK
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # A null stands for a missing key. Keys without values change only offsets, or hold the vocabulary.
 _BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (False, True), "use_regex": (True, None), "trim_offsets": ()}

@@ -21,12 +21,12 @@ from pocketbert.checkpoints.own_config import OWN_KEY
 from pocketbert.checkpoints.stored_tensors import open_weights
 from pocketbert.checkpoints.tokenizer_files import CONFIG_NAME as TOKENIZER_CONFIG_NAME
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_tensors
 from pocketbert.json_reading import has_type, read_json_object
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SENTENCE_NAME = "sentence_bert_config.json"
 # The same file's names in version 0.2.

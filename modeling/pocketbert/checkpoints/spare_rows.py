@@ -10,7 +10,7 @@ import numpy as np
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # Tables are padded to multiples of at most this (transformers' `pad_to_multiple_of`). A vocabulary that lacks more
 # tokens belongs to another model: BERT's cased vocabulary has 1,526 fewer than the uncased one.

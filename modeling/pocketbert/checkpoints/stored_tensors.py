@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from pocketbert.checkpoints.name_maps import modern_name
 from pocketbert.errors import UserError
-from pocketbert.json_reading import read_json
+from pocketbert_runtime.json_reading import read_json
 
 WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"

@@ -21,7 +21,7 @@ from pocketbert.checkpoints.vocabulary_files import vocabulary_problems
 from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.json_reading import REQUIRED, has_type, read_json_object, read_values
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 CONFIG_NAME = "bert_config.json"
 

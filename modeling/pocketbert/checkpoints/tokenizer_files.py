@@ -12,7 +12,7 @@ from typing import Any
 from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, unknown_keys
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK, token_problems
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK, token_problems
 
 _MODEL = {"type": "WordPiece", "unk_token": UNK, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
 _NORMALIZER = {"type": "BertNormalizer", "clean_text": True}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, TRUNCATION_KEY
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.truncation import HEAD, TAIL, parse_truncation
+from pocketbert_runtime.tokenizers.truncation import HEAD, TAIL, parse_truncation
 
 _SIDE_KEY = "truncation_side"
 

@@ -14,9 +14,9 @@ from pocketbert.checkpoints.directory import ModelDirectory, read_directory, wri
 from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
-from pocketbert.tokenizers.added_tokens import AddedToken
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens
 
 _SHOWN = 5
 

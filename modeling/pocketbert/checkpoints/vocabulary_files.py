@@ -27,14 +27,15 @@ from pocketbert.checkpoints.truncation_keys import read_truncation, truncation_k
 from pocketbert.configs import EncoderConfig, TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError
 from pocketbert.files import write_json
-from pocketbert.json_reading import read_json, read_json_object
+from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
-from pocketbert.tokenizers.added_tokens import appended
-from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
-from pocketbert.tokenizers.sentencepiece_model import fairseq_scores, load_model, make_model, read_model
-from pocketbert.tokenizers.special_tokens import PAD
-from pocketbert.tokenizers.vocabulary import FILE_NAMES, Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
+from pocketbert_runtime.json_reading import read_json
+from pocketbert_runtime.tokenizers.added_tokens import appended
+from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
+from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, load_model, make_model, read_model
+from pocketbert_runtime.tokenizers.special_tokens import PAD
+from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
 
 # `model.type` in tokenizer.json → kind.
 _TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}

@@ -26,7 +26,7 @@ from pocketbert.commands.command_line import Options
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.options import AnyPath, DirectoryPath, FilePath
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 # `*` also stands for folders, such as sentence-transformers' modules.
@@ -121,7 +121,7 @@ def _vocabulary(options: ConvertOptions, vocabulary: Vocabulary | None) -> Vocab
 def _tokenizer(lowercase: bool | None, stored: TokenizerConfig | None, vocab_path: Path) -> TokenizerConfig | None:
     """Chooses lower-casing from the flag, else the input, else the vocabulary."""
     if lowercase is None and stored is None and vocab_path.exists():
-        from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
+        from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens
 
         words = [piece for piece in read_tokens(vocab_path) if not re.fullmatch(r"\[.*\]", piece)]
         lowercase = not any(re.search("[A-Z]", word) for word in words)

@@ -51,8 +51,8 @@ def run(options: Options) -> None:
     """Copies an asset's files to a new folder."""
     from pocketbert.checkpoints.sentence_transformers import write_modules
     from pocketbert.data.assets import ASSETS, fetch_asset
-    from pocketbert.json_reading import read_json
     from pocketbert.output_folders import check_directory, new_directory
+    from pocketbert_runtime.json_reading import read_json
 
     chosen = options[FetchOptions]
     if chosen.name not in ASSETS:

@@ -246,7 +246,7 @@ def _pairs(options: TaskOptions, table: TableOptions) -> TaskData:
     """Reads pairs for embeddings."""
     from pocketbert import data
     from pocketbert.data.readers.tables import table_columns
-    from pocketbert.embedding_config import EmbeddingConfig
+    from pocketbert_runtime.embedding_config import EmbeddingConfig
 
     embedding = None if options.pooling is None else EmbeddingConfig(pooling=options.pooling)
     if options.task:

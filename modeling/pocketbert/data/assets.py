@@ -24,11 +24,11 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.model_paths import find_model
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
 from pocketbert.output_folders import new_directory
 from pocketbert.progress import log_info
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 DEV_EVERY = 10
 _PIP_SECONDS = 1800

@@ -5,7 +5,6 @@ A plan has one index array per step, a pure function of lengths, seed and epoch.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,48 +12,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.progress import bar
+from pocketbert_runtime.rows import BUCKET_MULTIPLE, TokenRows, token_rows
+from pocketbert_runtime.tokenizers.framing import INPUT_NAMES
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-BUCKET_MULTIPLE = 8
 WINDOW_BATCHES = 100
-_TEXTS_A_CALL = 4096
 SOFT_LABELS = "soft_labels"
-_INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 @dataclass(frozen=True)
-class EncodedExamples:
-    """Concatenated token ids for examples with different lengths.
+class EncodedExamples(TokenRows):
+    """Token ids for examples with different lengths, and their labels; see `TokenRows`.
 
     Attributes:
-      word_ids: int32 `[tokens]`, including special tokens, without padding.
-      type_ids: int32 `[tokens]` segments; int8 for packed text.
-      offsets: int64 `[N + 1]`; example i has the tokens `offsets[i]:offsets[i + 1]`.
-      labels: see `Examples.labels`; int32 `[N, 2]` for questions; int32 `[N, max_length]`, -1 for none, for token tags.
-      max_length: maximum sequence length, with padding.
-      pad_token_id: padding id.
+      labels: see `Examples.labels`, an entry for each row; int32 `[N, 2]` for questions; int32 `[N, max_length]`, -1
+        for none, for token tags; or None.
       groups: see `Examples.groups`.
-      rows_per_example: rows that stay together in a batch: 2 for text pairs that an encoder reads one by one. Example i
-        then has the rows 2·i and 2·i + 1; `offsets` and `labels` have an entry for each row.
       soft_labels: see `Examples.soft_labels`, an entry for each row; float32 `[N, max_length, labels]`, 0 without one,
         for token tags. Batches have them as the input `soft_labels`.
     """
 
-    word_ids: np.ndarray
-    type_ids: np.ndarray
-    offsets: np.ndarray
-    labels: np.ndarray | None
-    max_length: int
-    pad_token_id: int
+    labels: np.ndarray | None = None
     groups: list[str] | None = None
-    rows_per_example: int = 1
     soft_labels: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return (len(self.offsets) - 1) // self.rows_per_example
+    @classmethod
+    def of(cls, rows: TokenRows, labels: np.ndarray | None = None, groups: list[str] | None = None) -> EncodedExamples:
+        """Returns the rows with labels and groups."""
+        return cls(**vars(rows), labels=labels, groups=groups)
 
     def unlabelled(self) -> EncodedExamples:
         """Returns a copy without labels."""
@@ -68,38 +55,9 @@ class EncodedExamples:
         """Returns a copy with these soft labels."""
         return replace(self, soft_labels=soft_labels)
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """int64 `[N]`, number of tokens in each example's longest row."""
-        return np.diff(self.offsets).reshape(-1, self.rows_per_example).max(axis=1)
-
-    def rows(self, indices: np.ndarray) -> np.ndarray:
-        """Returns the rows for the examples at `indices`, in this order."""
-        if self.rows_per_example == 1:
-            return indices
-        return (indices[:, None] * self.rows_per_example + np.arange(self.rows_per_example)).ravel()
-
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
         """Returns inputs, int32 `[B, L]`, and labels, `[B]`, for B rows; L is their bucket's length."""
-        indices = self.rows(indices)
-        starts = self.offsets[indices]
-        lengths = self.offsets[indices + 1] - starts
-        width = int(bucketed(lengths.max(), self.max_length))
-        inputs = {
-            "input_word_ids": np.full((len(indices), width), self.pad_token_id, np.int32),
-            "input_mask": np.zeros((len(indices), width), np.int32),
-            "input_type_ids": np.zeros((len(indices), width), np.int32),
-        }
-        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            inputs["input_word_ids"][row, :length] = self.word_ids[start : start + length]
-            inputs["input_mask"][row, :length] = 1
-            inputs["input_type_ids"][row, :length] = self.type_ids[start : start + length]
-        return inputs, None if self.labels is None else self.labels[indices]
-
-
-def bucketed(lengths: Any, max_length: int, bucket_multiple: int = BUCKET_MULTIPLE) -> Any:
-    """Rounds lengths up to batch widths: multiples of `bucket_multiple`, at most `max_length`."""
-    return np.minimum(-(-np.asarray(lengths) // bucket_multiple) * bucket_multiple, max_length)
+        return self.inputs(indices), None if self.labels is None else self.labels[self.rows(indices)]
 
 
 def plan_batches(
@@ -162,28 +120,8 @@ def encode(
       max_length: maximum sequence length; longer examples are truncated.
       show_progress: whether to show a progress bar on stderr.
     """
-    word_ids, type_ids, lengths = [], [], []
-    with bar(len(examples), "tokenize", "text") if show_progress else contextlib.nullcontext() as progress:
-        for start in range(0, len(examples), _TEXTS_A_CALL):
-            chunk = slice(start, start + _TEXTS_A_CALL)
-            pairs = None if examples.pairs is None else examples.pairs[chunk]
-            encoded = tokenizer(examples.texts[chunk], pairs, max_length=max_length)
-            words, mask, types = (np.asarray(encoded[name]) for name in _INPUT_NAMES)
-            real = mask == 1
-            word_ids.append(words[real])
-            type_ids.append(types[real])
-            lengths.append(mask.sum(axis=1))
-            if progress is not None:
-                progress.update(len(mask))
-    return EncodedExamples(
-        word_ids=np.concatenate(word_ids).astype(np.int32),
-        type_ids=np.concatenate(type_ids).astype(np.int32),
-        offsets=np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64),
-        labels=examples.labels,
-        max_length=max_length,
-        pad_token_id=int(tokenizer.pad_token_id),  # type: ignore[attr-defined]
-        groups=examples.groups,
-    )
+    rows = token_rows(examples.texts, examples.pairs, tokenizer, max_length, show_progress=show_progress)
+    return EncodedExamples.of(rows, examples.labels, examples.groups)
 
 
 def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0) -> tf.data.Dataset:
@@ -202,12 +140,12 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
 
     def rows(indices: np.ndarray) -> list[np.ndarray]:
         inputs, _ = encoded.batch(indices)
-        return [inputs[name] for name in _INPUT_NAMES]
+        return [inputs[name] for name in INPUT_NAMES]
 
     def assemble(indices: tf.Tensor) -> Any:
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
-        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(_INPUT_NAMES), stateful=False)
-        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(_INPUT_NAMES, arrays, strict=True)}
+        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(INPUT_NAMES), stateful=False)
+        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(INPUT_NAMES, arrays, strict=True)}
         # Python calls cost time, so only examples with several rows make one.
         if encoded.rows_per_example > 1 and (labels is not None or soft is not None):
             indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])

@@ -25,10 +25,10 @@ from pocketbert.data.readers.text_pairs import RECALL_METRICS, positive_pairs, s
 from pocketbert.data.readers.xnli import XNLI, read_xnli, read_xnli_training
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.train_dev_split import train_dev_split
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 _Path = str | os.PathLike[str]
 

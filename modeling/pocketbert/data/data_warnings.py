@@ -14,7 +14,7 @@ from pocketbert.data.examples import LabelledData, evenly
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.readers.rows import listed, shown
 from pocketbert.notation import argument
-from pocketbert.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.truncation import HEAD
 
 # Warning kinds about a network for another language.
 FOREIGN_WORDS = ("unknown_words", "many_tokens")

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.data.examples import Examples, LabelledData
-from pocketbert.data.readers.iob import spans_of
-from pocketbert.data.readers.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.readers.soft_labels import PROBABILITIES
 from pocketbert.data.readers.tagged_texts import TaggedTexts
 from pocketbert.files import write_text
+from pocketbert_runtime.answers.tags import spans_of
+from pocketbert_runtime.windows import Question
 
 
 def write_examples(examples: LabelledData, labels: Sequence[str], stem: Path) -> Path:

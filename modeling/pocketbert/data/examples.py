@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from pocketbert_runtime.answers.inputs import texts_and_pairs
+
 
 class LabelledData(Protocol):
     """Common interface of `Examples` and `QuestionFile`, for trainers."""
@@ -218,6 +220,12 @@ class Examples:
             negatives=None if self.negatives is None else [self.negatives[index] for index in chosen],
             has_likely_labels=self.has_likely_labels,
         )
+
+
+def examples_of(inputs: Sequence[Any]) -> Examples:
+    """Converts inputs for `predict` to examples without labels."""
+    texts, pairs = texts_and_pairs(inputs)
+    return Examples(texts, pairs, None, [str(index) for index in range(len(texts))], "the texts")
 
 
 def evenly(count: int, most: int) -> np.ndarray:

@@ -21,9 +21,9 @@ from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.soft_heads import SoftHeads
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.heads_config import part_kinds
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert_runtime.heads_config import part_kinds
 
 # Head name → kind, and labels in logit order or None for those in the table.
 _Heads = Mapping[str, tuple[str, Sequence[str] | None]]

@@ -16,8 +16,8 @@ from typing import Any
 
 from pocketbert.data.readers.rows import json_text, listed, shown
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import parse_json
 
 _BITS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "False": 0, "True": 1, "FALSE": 0, "TRUE": 1}
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?", re.ASCII)

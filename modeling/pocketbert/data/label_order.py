@@ -11,8 +11,8 @@ import numpy as np
 from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.label_names import label_positions
 from pocketbert.notation import argument
+from pocketbert_runtime.label_names import label_positions
 
 
 def in_label_order(data: TaskData, labels: Sequence[str] | None) -> TaskData:

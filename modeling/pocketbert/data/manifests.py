@@ -10,7 +10,7 @@ from typing import Any
 from pocketbert.data.readers.rows import shown
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
-from pocketbert.json_reading import read_json
+from pocketbert_runtime.json_reading import read_json
 
 MANIFEST_NAME = "manifest.json"
 VOCABULARY_NAME = "vocab.txt"

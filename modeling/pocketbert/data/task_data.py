@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.examples import LabelledData
-
-_LABELS_SHOWN = 5
+from pocketbert_runtime.task_config import described_task
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -47,12 +46,6 @@ class TaskData:
         more += "" if self.unlabelled is None else f", {len(self.unlabelled)} unlabelled"
         counts = f"{len(self.train)} training and {len(self.dev)} dev examples{more}"
         return f"<TaskData {described_task(self.task)}: {counts} of {self.train.source}>"
-
-
-def described_task(task: TaskConfig) -> str:
-    """Describes a task, such as `sst2 classification, 2 labels (negative, positive)`."""
-    labels = ", ".join(task.labels[:_LABELS_SHOWN]) + ", …" * (len(task.labels) > _LABELS_SHOWN)
-    return f"{task.name} {task.kind}".strip() + (f", {len(task.labels)} labels ({labels})" if task.labels else "")
 
 
 def described_network(config: EncoderConfig, tasks: Sequence[TaskConfig], shapes: Iterable[Sequence[int]]) -> str:

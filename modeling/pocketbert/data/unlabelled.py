@@ -16,8 +16,8 @@ from pocketbert.data.readers.tables import SUFFIXES, read_table
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
-from pocketbert.heads_config import without_labels
 from pocketbert.progress import log_info
+from pocketbert_runtime.heads_config import without_labels
 
 
 def with_unlabelled(

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.batches import EncodedExamples, bucketed, dataset
+from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.data.teacher_cache.encodings import FLOAT_DTYPES, INDEX_ENCODINGS
 from pocketbert.data.teacher_cache.targets import TargetSpec
 from pocketbert.data.teacher_cache.writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
@@ -24,6 +24,7 @@ from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import bar
 from pocketbert.training.stage import Stage
+from pocketbert_runtime.rows import bucketed
 
 # The teacher's tokens per batch, so that short examples share a batch.
 TOKENS_A_BATCH = 4096

@@ -12,11 +12,12 @@ from pocketbert.distillation.method import Method
 from pocketbert.distillation.predictions import TAUGHT_TOKENS, taught_tokens
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.parts import output_name, part_soft_labels
+from pocketbert.tasks.parts import part_soft_labels
 from pocketbert.tasks.registry import get_task
 from pocketbert.training.objective import Adapters, Batch, Features, Targets
 from pocketbert.training.stage import FeatureRequest, Stage
 from pocketbert.training.step import Trainable, TrainingModel
+from pocketbert_runtime.answers.several import output_name
 
 
 class Teacher(Protocol):

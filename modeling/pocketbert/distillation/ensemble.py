@@ -16,16 +16,15 @@ from pocketbert.distillation.confidence import most_certain
 from pocketbert.distillation.method import Method
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.label_names import label_positions
 from pocketbert.model import from_pretrained
 from pocketbert.progress import log_info
-from pocketbert.tasks.classification import probabilities_of
-from pocketbert.tasks.multi_label import sigmoid_of
 from pocketbert.tasks.predictor import text_logits
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import with_truncation
 from pocketbert.training.distribution import precision_policy
 from pocketbert.training.plan import open_data
+from pocketbert_runtime.answers.probabilities import probabilities_of, sigmoid_of
+from pocketbert_runtime.label_names import label_positions
 
 # A teacher's texts may not be longer than these, unless the method says so.
 _LENGTH = 128

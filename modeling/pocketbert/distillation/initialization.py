@@ -20,13 +20,13 @@ from pocketbert.checkpoints.directory import ModelDirectory, read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.distillation import layer_maps
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.label_names import are_placeholders
 from pocketbert.layers.core import initialize_weights
 from pocketbert.model import Model
 from pocketbert.training.initialization import ModelInit, plan_model, plan_slices
 from pocketbert.training.kept_heads import head_arrays
 from pocketbert.training.objective import Adapters
 from pocketbert.training.step import adapter_variables
+from pocketbert_runtime.label_names import are_placeholders
 
 # Fields that may differ between models when layers are copied: they affect neither weight shapes nor features.
 _FREE_FIELDS = ("num_layers", "hidden_dropout", "attention_dropout", "initializer_range")

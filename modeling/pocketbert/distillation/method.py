@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.heads_config import described_heads, same_heads
-from pocketbert.label_names import label_positions
+from pocketbert.heads_config import same_heads
 from pocketbert.notation import argument
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
 from pocketbert.training.stage import FeatureRequest, ScheduleName, Stage, position_problems
+from pocketbert_runtime.heads_config import described_heads
+from pocketbert_runtime.label_names import label_positions
 
 if TYPE_CHECKING:
     import numpy as np
 
     from pocketbert.data.batches import EncodedExamples
     from pocketbert.model import Model
-    from pocketbert.tokenizers.vocabulary import Vocabulary
     from pocketbert.training.initialization import Start
+    from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,6 @@ from pocketbert.distillation.teacher_cache_identity import (
 )
 from pocketbert.files import sha256, write_json, write_text
 from pocketbert.heads_config import same_heads
-from pocketbert.json_reading import parse_json, read_members
-from pocketbert.label_names import label_positions
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
@@ -41,6 +39,8 @@ from pocketbert.training.run_folder import ADAPTERS_FILE, REPORT_FILE, START_FIL
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
+from pocketbert_runtime.json_reading import parse_json, read_members
+from pocketbert_runtime.label_names import label_positions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,10 @@ from pocketbert.distillation.plan import DistillationPlan, read_of_teacher
 from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.heads_config import same_heads, with_poolings_of, without_labels
-from pocketbert.label_names import are_placeholders, label_positions
+from pocketbert.heads_config import same_heads, with_poolings_of
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
-from pocketbert.tokenizers.truncation import HEAD
 from pocketbert.training.config import RunConfig
 from pocketbert.training.frozen_weights import FrozenWeights
 from pocketbert.training.initialization import ModelInit, vocabulary_of, with_options, with_own_embedding
@@ -32,6 +30,9 @@ from pocketbert.training.plan import open_data, unused_options
 from pocketbert.training.run_data import Data, RunData
 from pocketbert.training.stage import Stage
 from pocketbert.training.stage_log import LINE_NAMES
+from pocketbert_runtime.heads_config import without_labels
+from pocketbert_runtime.label_names import are_placeholders, label_positions
+from pocketbert_runtime.tokenizers.truncation import HEAD
 
 _T = TypeVar("_T")
 # A student with random weights also has to learn the language. On 20,000 sentences of SST-2 it stays 7 points below its

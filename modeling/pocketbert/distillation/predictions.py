@@ -26,8 +26,8 @@ def logits_by_name(logits: Sequence[tf.Tensor], config: TaskConfig | None = None
     For several heads, the names begin with the head names in `config`, such as `intent_logits`.
     """
     from pocketbert.tasks.registry import get_task
-    from pocketbert.tasks.span import SPAN_OUTPUTS
-    from pocketbert.tasks.token_classification import TOKEN_LOGITS
+    from pocketbert_runtime.answers.span import SPAN_OUTPUTS
+    from pocketbert_runtime.answers.token_classification import TOKEN_LOGITS
 
     if config is not None and config.tasks:
         return dict(zip(get_task(config).output_names, logits, strict=True))
@@ -65,9 +65,10 @@ def prediction_terms(
 
     Several heads' predictions are learned as their labels are: by the weighted sum of the head losses.
     """
-    from pocketbert.tasks.parts import part_outputs, weighted_sum
+    from pocketbert.tasks.parts import weighted_sum
     from pocketbert.tasks.registry import get_task
     from pocketbert.training.label_losses import labels_loss
+    from pocketbert_runtime.answers.several import part_outputs
 
     assert stage.task is not None
     terms = {}
@@ -119,7 +120,7 @@ def prediction_loss(
     """
     from pocketbert.distillation.losses import soft_cross_entropy
     from pocketbert.tasks.span import without_padding
-    from pocketbert.tasks.token_classification import TOKEN_LOGITS
+    from pocketbert_runtime.answers.token_classification import TOKEN_LOGITS
 
     # Every example has a first token. This mask counts examples without running a network.
     examples = mask[:, 0]

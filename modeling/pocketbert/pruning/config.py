@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import raise_if_any
-from pocketbert.heads_config import described_heads
 from pocketbert.options import option_problems
+from pocketbert_runtime.heads_config import described_heads
 
 if TYPE_CHECKING:
     from pocketbert.model import Model

@@ -26,7 +26,7 @@ from pocketbert.progress import log_info
 from pocketbert.pruning.vocabulary import MEASURED_EVERY, batches_of, paragraphs_of
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.tokenizers.trimming import chosen_ids, listed_ids, merged_from, required_ids, write_trimmed
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import read_tokens
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens
 
 # Without texts for the measurement, every tenth paragraph is measured, not counted.
 MEASURED_EVERY = 10

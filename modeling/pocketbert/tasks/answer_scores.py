@@ -36,6 +36,8 @@ _ARTICLES = {
     "zh": None,
 }
 MLQA_LANGUAGES = tuple(_ARTICLES)
+# Largest distance between a threshold and the differences below it. Logits vary far less with the batch's shape.
+_MOST_MARGIN = 1.0
 # The range in the script, which ends before the Unicode block.
 _IDEOGRAPH = re.compile("([\u4e00-\u9fa5])")
 
@@ -87,6 +89,47 @@ def mean_scores(
         for name, values in (("exact_match", exact), ("f1", f1))
         if members.any()
     }
+
+
+def best_null_threshold(
+    null_differences: Sequence[float] | np.ndarray,
+    scores_if_answered: Sequence[float] | np.ndarray,
+    scores_if_not: Sequence[float] | np.ndarray,
+) -> tuple[float, float]:
+    """Finds the null threshold with the best score on dev questions.
+
+    Source: `find_best_thresh` in SQuAD 2.0's evaluation script. Departures:
+
+    - Questions with equal differences are on the same side of the threshold.
+    - An answer's gain is its score minus the empty answer's. The script subtracts one for any answer to an unanswerable
+      question, and scores no empty answers to the others.
+    - The threshold lies between two differences, so that rounding moves no question to the other side.
+    - If never answering is best, the threshold lies below all differences. The script returns 0.
+
+    Args:
+      null_differences: [N], `Answered.null_difference`; N > 0.
+      scores_if_answered: [N], the best answer's exact match or F1.
+      scores_if_not: [N], the empty answer's scores.
+    Returns:
+      The threshold and its mean score. The threshold is the midpoint between the largest difference still answered (the
+      smallest, for ties) and the next one, but at most 1 above the former; 1 below all if no question is answered.
+    """
+    differences = np.asarray(null_differences, np.float64)
+    answered, unanswered = np.asarray(scores_if_answered, np.float64), np.asarray(scores_if_not, np.float64)
+    order = np.argsort(differences, kind="stable")
+    totals = unanswered.sum() + np.concatenate([[0.0], np.cumsum((answered - unanswered)[order])])
+    ordered = differences[order]
+    # Possible cuts: before all differences, and after the last of equal ones.
+    possible = np.flatnonzero(np.concatenate([[True], np.diff(ordered) > 0, [True]]))
+    best = possible[np.argmax(totals[possible])]
+    below = ordered[best - 1] if best else -np.inf
+    above = ordered[best] if best < len(ordered) else np.inf
+    if below == -np.inf:
+        threshold = above - _MOST_MARGIN
+    else:
+        # Adjacent floats have no midpoint.
+        threshold = min(below + min((above - below) / 2, _MOST_MARGIN), np.nextafter(above, -np.inf))
+    return float(threshold), float(totals[best] / len(ordered))
 
 
 def _as_data_set(right_answers: Sequence[str]) -> list[dict]:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning, label_warnings
-from pocketbert.tasks.interfaces import Decisions, Evaluator, Forward, Rows
+from pocketbert.tasks.interfaces import Decisions, Evaluator, Rows
+from pocketbert_runtime.answers.base import Answers
+from pocketbert_runtime.forward import Forward
+from pocketbert_runtime.task_form import TaskForm
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,61 +27,41 @@ if TYPE_CHECKING:
     from pocketbert.tasks.simple_methods import Vectors
 
 
-class Task(abc.ABC):
+class Task(TaskForm):
     """A task kind with its configuration. All behaviour specific to a `TaskConfig.kind` is here.
 
     `registry.get_task` creates tasks. To add a kind, add the file `KIND.py` with a subclass, usually from
-    `SupervisedTask`, and a row in `configs.TASK_RULES`.
+    `SupervisedTask`, and a row in `task_config.TASK_RULES`.
 
-    Args:
-      config: the head's configuration.
     Attributes:
-      kind: value for `TaskConfig.kind`.
-      output_names: the head's names for its outputs, in order.
       needs_pooler: whether the head reads the encoder's pooled output.
       first_token_only: whether the head reads only the first token, so that export can skip others in the last layer.
-      per_token: whether each token has an output.
       exportable: whether a bundle can have such a head.
       default_lengths: sequence lengths in an exported bundle.
       pipeline_tag: task name on Hugging Face's hub, for model cards.
       default_max_length: default maximum sequence length in commands; None for the command's own default.
-      window_options: fields in `WindowOptions` for the inputs.
       distillable: whether the distillation methods know the loss.
-      has_independent_labels: whether each logit is a separate decision, with a sigmoid.
-      has_classes: whether each example has one label as its class.
       needs_pairs: whether each input is a text pair.
       centred_by_example: whether `centred` works on each example alone.
       has_vectors: whether only the direction of the output [N, D] counts.
-      separates_pairs: whether the network reads a pair's texts one by one, as consecutive rows, and gives one answer
-        for both; `outputs.GatheredOutputs` then has an entry for each pair.
       scored_by_folds: whether folds can score the examples; the rows then have `answers`, as in `TextRows`.
       data_kinds: further data set kinds with suitable labels, such as pair scores.
       least_centred_scale: minimum scale for centred outputs, as a fraction of the outputs' scale.
     """
 
-    kind: ClassVar[str]
-    output_names: tuple[str, ...] = ("logits",)
     needs_pooler: ClassVar[bool] = False
     first_token_only: bool = False
-    per_token: ClassVar[bool] = False
     exportable: ClassVar[bool] = True
     default_lengths: ClassVar[tuple[int, ...]] = (32, 64, 128)
     pipeline_tag: ClassVar[str] = "text-classification"
     default_max_length: ClassVar[int | None] = None
-    window_options: ClassVar[tuple[str, ...]] = ()
     distillable: ClassVar[bool] = False
-    has_independent_labels: ClassVar[bool] = False
-    has_classes: ClassVar[bool] = False
     needs_pairs: ClassVar[bool] = False
     centred_by_example: bool = False
     has_vectors: ClassVar[bool] = False
-    separates_pairs: bool = False
     scored_by_folds: ClassVar[bool] = False
     data_kinds: ClassVar[tuple[str, ...]] = ()
     least_centred_scale: ClassVar[float] = 0.0
-
-    def __init__(self, config: TaskConfig) -> None:
-        self.config = config
 
     @property
     def parts(self) -> Mapping[str, Task]:
@@ -139,10 +122,6 @@ class Task(abc.ABC):
         """Number of logits per example; None if the labels do not determine it."""
         return None
 
-    def max_length(self, positions: int) -> int:
-        """Maximum sequence length in a network with so many positions."""
-        return positions
-
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """Returns the architecture for a new head, from the checkpoint's."""
         return encoder
@@ -166,7 +145,7 @@ class Task(abc.ABC):
         return None
 
 
-class SupervisedTask(Task):
+class SupervisedTask(Answers, Task):
     """A task with labelled training examples and predictions."""
 
     distillable = True
@@ -271,22 +250,6 @@ class SupervisedTask(Task):
         main_metric: str | None = None,
     ) -> Scores:
         """Adds a baseline to known metrics, without scores per class."""
-
-    @abc.abstractmethod
-    def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
-    ) -> list[dict[str, Any]]:
-        """Predicts for each input, in order; returns a dictionary with JSON values for each.
-
-        Args:
-          inputs: texts, text pairs, or pairs of question and paragraph.
-          forward: runs the network.
-          tokenizer: the network's tokenizer.
-          max_length: maximum tokens per input or window.
-          **options: task options.
-        Raises:
-          UserError: an answer is not finite.
-        """
 
     def simple_methods(self, train: Any, dev: Any, metric: str, vectors: Vectors | None) -> list[Baseline]:
         """Scores simple methods, trained on the same examples; see `tasks.simple_methods`.

@@ -13,13 +13,15 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
-from pocketbert.tasks.class_names import described_probabilities, positive_class
-from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold, threshold_logits
+from pocketbert.tasks.class_names import positive_class
+from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold
 from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_labelled, uniform_cross_entropy, unit_vectors
 from pocketbert.tasks.separate_pairs import FEATURES, ROWS, pair_features
 from pocketbert.tasks.texts import TextTask
+from pocketbert_runtime.answers.classification import ClassAnswers
+from pocketbert_runtime.answers.probabilities import probabilities_of, threshold_logits
 
 # Length for the token mean that a head reads. Unit vectors would need ten times the weights.
 MEAN_LENGTH = 10.0
@@ -93,12 +95,10 @@ class ClassificationHead(SentenceHead):
         return {"logits": CrossEntropy()}
 
 
-class Classification(TextTask):
+class Classification(ClassAnswers, TextTask):
     """One label out of at least two, for a text or a pair."""
 
-    kind = "classification"
     linear_form = "classes"
-    has_classes = True
     centred_by_example = True
 
     @property
@@ -160,22 +160,9 @@ class Classification(TextTask):
             return []
         return [f"decision_thresholds is for two classes or several labels; received {count} classes; leave it out"]
 
-    def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Class indices, int32 [N], also for rejected answers."""
-        return self._above_thresholds(logits).argmax(axis=1).astype(np.int32)
-
     def certainty(self, logits: np.ndarray) -> np.ndarray:
         """The predicted class's probability, [N]."""
         return np.take_along_axis(probabilities_of(logits), self.decide(logits)[:, np.newaxis], axis=1)[:, 0]
-
-    def rejected(self, logits: np.ndarray) -> np.ndarray:
-        """Whether the answer is None because its probability is below the threshold, bool [N]."""
-        least = 0.0 if self.config.decisions is None else self.config.decisions.reject_below or 0.0
-        return probabilities_of(logits).max(axis=1) < least
-
-    def _above_thresholds(self, logits: np.ndarray) -> np.ndarray:
-        thresholds = threshold_logits(self.config.decisions, of_classes=True)
-        return logits if thresholds is None else logits - thresholds
 
     def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
         """The most frequent label."""
@@ -189,22 +176,6 @@ class Classification(TextTask):
     def positive_label(self, names: Sequence[str]) -> str | None:
         """The positive label if F1 is among the metrics."""
         return self.config.labels[positive_class(self.config)] if "f1" in names else None
-
-    def describe(
-        self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
-    ) -> list[dict[str, Any]]:
-        """Returns `label`, None if rejected, and `probabilities` by label, or the `top_k` best labels as `top`.
-
-        For `soft_labels` see `described_probabilities`.
-        """
-        labels, rows = self.config.labels, (self.decide(logits), self.rejected(logits), probabilities_of(logits))
-        return [
-            {
-                "label": None if rejected else labels[index],
-                **described_probabilities(labels, values, top_k, soft_labels=soft_labels),
-            }
-            for index, rejected, values in zip(*rows, strict=True)
-        ]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over classes, which softmax ignores."""
@@ -252,9 +223,3 @@ def class_decisions(
 def class_scale(logits: np.ndarray) -> float:
     """Root mean square over logits [N, classes], without the mean over classes."""
     return root_mean_square(logits - logits.mean(axis=1, keepdims=True))
-
-
-def probabilities_of(logits: np.ndarray) -> np.ndarray:
-    """Softmax over classes, float64 [N, classes]."""
-    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)

@@ -12,7 +12,7 @@ from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def training_warnings(data: TaskData, vocabulary: Vocabulary | None, max_length: int) -> list[DataWarning]:

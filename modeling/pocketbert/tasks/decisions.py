@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pocketbert.configs import TaskConfig
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.tasks.metrics import F1_OF
+from pocketbert_runtime.decision_config import DecisionConfig
 
 # Beyond these logits, probabilities differ from 0 and 1 in the last digits only.
 _MOST_LOGIT = 30.0
@@ -39,17 +39,6 @@ class DecisionChoice:
 
     metric: str | None = None
     keep: float | None = None
-
-
-def threshold_logits(decisions: DecisionConfig | None, *, of_classes: bool) -> np.ndarray | None:
-    """Returns values to subtract from the labels' logits, float64 [labels]; None without thresholds.
-
-    The class with the largest difference is then predicted; with several labels, each label with at least 0.
-    """
-    if decisions is None or decisions.thresholds is None:
-        return None
-    values = np.asarray(decisions.thresholds, np.float64)
-    return np.log(values) if of_classes else np.log(values) - np.log1p(-values)
 
 
 def class_thresholds(

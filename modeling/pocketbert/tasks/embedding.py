@@ -24,21 +24,20 @@ from pocketbert.data.readers.text_pairs import (
     text_numbers,
     texts_per_example,
 )
-from pocketbert.embedding_config import EmbeddingConfig, dense_shapes
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.notation import argument
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.interfaces import Forward, Outputs
 from pocketbert.tasks.metrics import compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
-from pocketbert.tasks.outputs import check_finite, check_finite_answers, mean_over_examples, unit_vectors
+from pocketbert.tasks.outputs import check_finite, mean_over_examples, unit_vectors
 from pocketbert.tasks.pair_losses import PairLoss, pair_losses, rows_per_example
 from pocketbert.tasks.scores import Scores, score_interval
-from pocketbert.tasks.text_inputs import texts_and_pairs
-from pocketbert.tasks.vectors import cosines, ranks
+from pocketbert_runtime.answers.embedding import OUTPUT, VectorAnswers
+from pocketbert_runtime.answers.vectors import cosines, ranks
+from pocketbert_runtime.embedding_config import EmbeddingConfig, dense_shapes
+from pocketbert_runtime.forward import Forward, Outputs
 
-OUTPUT = "embedding"
 # Below every feature, within float16.
 _LOWEST = -6e4
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
@@ -83,11 +82,9 @@ class EmbeddingHead(tf_keras.layers.Layer):
         return {OUTPUT: PairLoss()}
 
 
-class SentenceEmbedding(SupervisedTask):
+class SentenceEmbedding(VectorAnswers, SupervisedTask):
     """A vector for a text, trained on text pairs with scores, or on matching pairs."""
 
-    kind = "embedding"
-    output_names = (OUTPUT,)
     pipeline_tag = "sentence-similarity"
     has_vectors = True
     data_kinds = ("regression",)
@@ -95,8 +92,6 @@ class SentenceEmbedding(SupervisedTask):
 
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
-        assert config.embedding is not None
-        self.embedding = config.embedding
         self.first_token_only = self.embedding.pooling == "cls"
 
     @property
@@ -107,10 +102,6 @@ class SentenceEmbedding(SupervisedTask):
     def selection_metrics(self, dev: Any) -> tuple[str, ...]:
         """Correlations for pairs with scores, recall for positive pairs."""
         return RECALL_METRICS if is_positive(dev) else self.default_metrics[0]
-
-    def max_length(self, positions: int) -> int:
-        """The model's sequence length, at most the encoder's positions."""
-        return min(self.embedding.max_length or positions, positions)
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """Removes a tanh pooler: this head would neither read nor train it."""
@@ -200,46 +191,6 @@ class SentenceEmbedding(SupervisedTask):
         metric = main_metric or self.main_metric
         main = metric if metric in metrics else next(iter(metrics))
         return Scores(main_metric=main, metrics=metrics, baseline=None)
-
-    def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
-    ) -> list[dict[str, Any]]:
-        """Returns a text's `embedding` as a list of numbers, or a pair's `similarity`, its cosine."""
-        texts, pairs = texts_and_pairs(inputs)
-        if not texts:
-            return []
-        vectors = self.embed(texts if pairs is None else [*texts, *pairs], forward, tokenizer, max_length)
-        if pairs is None:
-            return [{OUTPUT: vector.tolist()} for vector in vectors]
-        return [{"similarity": float(cosine)} for cosine in cosines(*np.split(vectors, 2))]
-
-    def embed(
-        self,
-        texts: Sequence[str],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        prompt: str | None = None,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Embeds texts, as float32 [N, D].
-
-        Args:
-          texts: at least one text.
-          forward: runs the network.
-          tokenizer: the network's tokenizer.
-          max_length: maximum sequence length; longer texts are truncated.
-          prompt: text in front of each text; None for the default prompt.
-          show_progress: print progress to stderr.
-        Raises:
-          UserError: an embedding is not finite.
-        """
-        prompt = self.embedding.prompt if prompt is None else prompt
-        ids = [str(index) for index in range(len(texts))]
-        data = Examples([prompt + text for text in texts], None, None, ids, "the texts")
-        encoded = encode(data, tokenizer, max_length, show_progress=show_progress)
-        return check_finite_answers(forward(encoded, show_progress=show_progress))[OUTPUT]
 
     def _encoded(
         self, data: Examples, tokenizer: Any, max_length: int, *, show_progress: bool = True

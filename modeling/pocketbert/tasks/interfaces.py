@@ -1,28 +1,19 @@
-"""Interfaces for tasks: network outputs, token rows, decisions and evaluators."""
+"""Interfaces for tasks: rows with labels, decisions and evaluators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
+from pocketbert_runtime.forward import Outputs
 
 if TYPE_CHECKING:
     from pocketbert.tasks.scores import Scores
-
-# A head's outputs by its own names: [N, ...], or [T, ...] for outputs per token, concatenated without padding.
-Outputs: TypeAlias = Mapping[str, np.ndarray]
-
-
-class Forward(Protocol):
-    """Runs token rows through a float model (`outputs.ModelForward`) or a bundle."""
-
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
-        """Returns outputs for at least one row; `show_progress` prints to stderr."""
 
 
 class Rows(Protocol):

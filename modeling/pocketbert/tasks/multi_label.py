@@ -11,14 +11,15 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.tasks.class_names import described_probabilities
 from pocketbert.tasks.classification import ClassificationHead
-from pocketbert.tasks.decisions import DecisionChoice, label_thresholds, threshold_logits
+from pocketbert.tasks.decisions import DecisionChoice, label_thresholds
 from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, MULTI_LABEL_METRICS, label_results, names_of_f1, root_mean_square
 from pocketbert.tasks.mistakes import listed
 from pocketbert.tasks.outputs import mean_over_labelled
 from pocketbert.tasks.texts import TextTask
+from pocketbert_runtime.answers.multi_label import LabelAnswers
+from pocketbert_runtime.answers.probabilities import sigmoid_of
 
 
 class MultiLabelHead(ClassificationHead):
@@ -29,12 +30,10 @@ class MultiLabelHead(ClassificationHead):
         return {"logits": tf_keras.losses.BinaryCrossentropy(from_logits=True)}
 
 
-class MultiLabel(TextTask):
+class MultiLabel(LabelAnswers, TextTask):
     """Any number of labels for a text or a pair."""
 
-    kind = "multi_label"
     linear_form = "labels"
-    has_independent_labels = True
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
@@ -108,14 +107,6 @@ class MultiLabel(TextTask):
             )
         return problems
 
-    def decide(self, logits: np.ndarray) -> np.ndarray:
-        """Int32 [N, labels], 1 if the probability reaches 0.5 or the label's threshold."""
-        return (self._above_thresholds(logits) >= 0).astype(np.int32)
-
-    def _above_thresholds(self, logits: np.ndarray) -> np.ndarray:
-        thresholds = threshold_logits(self.config.decisions, of_classes=False)
-        return logits if thresholds is None else logits - thresholds
-
     def right(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
         """Each label of each example is a decision."""
         return (labels == predictions).astype(np.float64).sum(axis=1)
@@ -140,31 +131,11 @@ class MultiLabel(TextTask):
         """Scores per label."""
         return label_results(self.config.labels, labels, predictions)
 
-    def describe(
-        self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
-    ) -> list[dict[str, Any]]:
-        """Returns `labels`, and `probabilities` by label or the best as `top`; see `described_probabilities`."""
-        names = self.config.labels
-        return [
-            {
-                "labels": [label for label, is_given in zip(names, decided, strict=True) if is_given],
-                **described_probabilities(names, sigmoid_of(values), top_k, soft_labels=soft_labels),
-            }
-            for values, decided in zip(logits, self.decide(logits), strict=True)
-        ]
-
     def decisions(self, reference: np.ndarray, answers: np.ndarray, tolerance: float) -> Decisions:
         """Compares each label in each example. A logit within the tolerance around its threshold is a near tie."""
         near_tie = np.abs(self._above_thresholds(reference)) <= tolerance * root_mean_square(reference)
         same = self.decide(reference) == self.decide(answers)
         return Decisions(same, near_tie, "decisions, one for each example and label,")
-
-
-def sigmoid_of(logits: np.ndarray) -> np.ndarray:
-    """Independent label probabilities, float64, in the shape of `logits`."""
-    from scipy.special import expit
-
-    return expit(logits.astype(np.float64))
 
 
 def best_constant_labels(labels: np.ndarray) -> np.ndarray:

@@ -1,10 +1,9 @@
-"""Head outputs: names, labels, losses, and the values for token rows."""
+"""Head outputs: names, labels, losses, and a float model's values for token rows."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +16,9 @@ from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.layers.checks import require
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.layers.loss_normalization import masked_mean
-from pocketbert.progress import bar
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.interfaces import Outputs
+from pocketbert_runtime.forward import GatheredOutputs, Outputs, row_progress
+from pocketbert_runtime.rows import TokenRows
 
 BATCH_SIZE = 32
 # Added to squared lengths, so that a zero vector has a gradient; smaller than any real vector's.
@@ -195,65 +194,16 @@ class ModelForward:
         self._call = tf.function(answer, input_signature=[signature], autograph=False)
         self._task, self._batch_size = task, batch_size
 
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def __call__(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         """Returns outputs for at least one row, by the head's own names."""
         plan = plan_batches(encoded.lengths, batch_size=self._batch_size, seed=0, epoch=0, shuffle=False)
+        examples = encoded if isinstance(encoded, EncodedExamples) else EncodedExamples.of(encoded)
         gathered = GatheredOutputs(encoded, self._task)
         with row_progress(len(encoded), show_progress) as update:
-            for indices, inputs in zip(plan, dataset(encoded.unlabelled(), plan), strict=True):
+            for indices, inputs in zip(plan, dataset(examples.unlabelled(), plan), strict=True):
                 gathered.add(indices, {name: output.numpy() for name, output in self._call(inputs).items()})
                 update(len(indices))
         return gathered.outputs
-
-
-class GatheredOutputs:
-    """Collects batch outputs in example order.
-
-    Attributes:
-      outputs: by name: [N, ...], or [T, ...] per token, unpadded. An example with several rows has its first row's.
-    """
-
-    def __init__(self, encoded: EncodedExamples, task: Task) -> None:
-        self.outputs: dict[str, np.ndarray] = {}
-        self._offsets, self._task = encoded.offsets, task
-        self._count, self._rows = len(encoded), encoded.rows_per_example
-
-    def add(self, indices: np.ndarray, outputs: Outputs) -> None:
-        """Adds outputs for the examples at `indices`: their rows [B, ...], or [B, L, ...] with padding."""
-        for name, rows in outputs.items():
-            gathered, values = self.outputs.get(name), rows[:: self._rows]
-            per_token = self._task.of_output(name).per_token
-            if gathered is None:
-                count, sizes = self._count, values.shape[1:]
-                if per_token:
-                    count, sizes = int(self._offsets[-1]), values.shape[2:]
-                gathered = self.outputs[name] = np.empty((count, *sizes), values.dtype)
-            if not per_token:
-                gathered[indices] = values
-                continue
-            for index, row in zip(indices, values, strict=True):
-                first, last = self._offsets[index], self._offsets[index + 1]
-                gathered[first:last] = row[: last - first]
-
-
-@contextlib.contextmanager
-def row_progress(count: int, show: bool) -> Iterator[Callable[[int], Any]]:
-    """Yields a function to advance a progress bar; it does nothing unless `show`."""
-    if not show:
-        yield lambda done: None
-        return
-    with bar(count, "predict", "row") as progress:
-        yield progress.update
-
-
-def check_finite_answers(outputs: Outputs) -> Outputs:
-    """Returns a trained model's outputs; raises `UserError` if a value is NaN or infinite."""
-    if not all(np.isfinite(output).all() for output in outputs.values()):
-        raise UserError(
-            "a model's answers must be finite; received NaN or infinity; its weights are damaged, or its training "
-            "diverged: fine-tune it again, and export it again"
-        )
-    return outputs
 
 
 def check_finite(when: str, outputs: Outputs) -> Outputs:

@@ -13,28 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pocketbert.heads_config import loss_weight
 from pocketbert.tasks.base import Task
+from pocketbert_runtime.heads_config import loss_weight
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 _T = TypeVar("_T")
-
-
-def output_name(part: str, output: str) -> str:
-    """Returns the model's output name, from the head's own name for it, `output`."""
-    return f"{part}_{output}"
-
-
-def part_of(output: str) -> str:
-    """Returns the head's name for an output or a metric."""
-    return output.partition("_")[0]
-
-
-def part_outputs(part: str, outputs: Mapping[str, _T]) -> dict[str, _T]:
-    """Returns a head's outputs by its own names."""
-    return {name.partition("_")[2]: value for name, value in outputs.items() if part_of(name) == part}
 
 
 def packed_labels(task: Task, labels: Mapping[str, np.ndarray]) -> np.ndarray:

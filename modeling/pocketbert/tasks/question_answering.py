@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import array
-import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,15 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import evenly
-from pocketbert.data.readers.questions import Question, QuestionFile
-from pocketbert.data.windows import WindowOptions, Windows, make_windows, stream_windows
-from pocketbert.progress import bar
-from pocketbert.tasks.answer_scores import AnswerScorer, mean_scores, squad_scorer
-from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answered, answer_questions, best_null_threshold
-from pocketbert.tasks.interfaces import Forward, Outputs
+from pocketbert.data.readers.questions import QuestionFile
+from pocketbert.tasks.answer_scores import AnswerScorer, best_null_threshold, mean_scores, squad_scorer
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, excerpt, most_certain
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.scores import Scores, score_interval
+from pocketbert_runtime.answers.best_spans import MAX_ANSWER_TOKENS, Answered, answer_questions
+from pocketbert_runtime.answers.span import read_answers, rows_of
+from pocketbert_runtime.forward import Forward, Outputs
+from pocketbert_runtime.windows import Question, WindowOptions, make_windows, stream_windows
 
 
 def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOptions) -> EncodedExamples:
@@ -43,58 +42,6 @@ def encode_questions(questions: QuestionFile, tokenizer: Any, options: WindowOpt
         labels=positions,
         max_length=options.max_length,
         pad_token_id=int(tokenizer.pad_token_id),
-    )
-
-
-def read_answers(
-    questions: Iterable[Question],
-    tokenizer: Any,
-    options: WindowOptions,
-    forward: Callable[[EncodedExamples], Outputs],
-    *,
-    with_null: bool,
-    n_best: int = N_BEST,
-    max_answer_tokens: int = MAX_ANSWER_TOKENS,
-    progress_total: int | None = None,
-) -> Iterator[tuple[Question, Answered]]:
-    """Answers questions in chunks; yields each question with its answers, in order.
-
-    Args:
-      questions: any number of questions.
-      tokenizer: the model's tokenizer.
-      options: window options.
-      forward: runs the network.
-      with_null: whether a question may have no answer; the probabilities then include the empty answer.
-      n_best: maximum answers per question.
-      max_answer_tokens: maximum answer length.
-      progress_total: number of questions for a progress bar; None for no bar.
-    """
-    with bar(progress_total, "answer", "question") if progress_total else contextlib.nullcontext() as progress:
-        for chunk, windows in stream_windows(questions, tokenizer, options):
-            outputs = forward(as_examples(windows, options.max_length, tokenizer.pad_token_id))
-            answered = answer_questions(
-                [question.context for question in chunk],
-                windows,
-                outputs["start_logits"],
-                outputs["end_logits"],
-                n_best=n_best,
-                max_answer_tokens=max_answer_tokens,
-                with_null=with_null,
-            )
-            yield from zip(chunk, answered, strict=True)
-            if progress is not None:
-                progress.update(len(chunk))
-
-
-def as_examples(windows: Windows, max_length: int, pad_token_id: int) -> EncodedExamples:
-    """Converts windows to unlabelled examples."""
-    return EncodedExamples(
-        word_ids=windows.word_ids,
-        type_ids=windows.type_ids,
-        offsets=windows.offsets,
-        labels=None,
-        max_length=max_length,
-        pad_token_id=pad_token_id,
     )
 
 
@@ -188,7 +135,7 @@ class QuestionRows:
             taken = taken.select(evenly(len(taken), max(1, len(taken) * most // rows)))
         self._task, self._questions = task, [*taken]
         self._windows = make_windows(self._questions, tokenizer, options)
-        self.encoded = as_examples(self._windows, options.max_length, tokenizer.pad_token_id)
+        self.encoded = EncodedExamples.of(rows_of(self._windows, options.max_length, tokenizer.pad_token_id))
         self._scorer = squad_scorer(data.num_impossible > 0)
         self.decided = None
 

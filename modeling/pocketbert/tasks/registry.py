@@ -1,4 +1,4 @@
-"""The task table: kind → class. Each row in `configs.TASK_RULES` has a file with its name in this folder."""
+"""The task table: kind → class. Each row in `task_config.TASK_RULES` has a file with its name in this folder."""
 
 from __future__ import annotations
 

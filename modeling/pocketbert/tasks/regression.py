@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +12,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.tasks.classification import SentenceHead
 from pocketbert.tasks.outputs import mean_over_labelled
 from pocketbert.tasks.texts import TextTask
+from pocketbert_runtime.answers.regression import ScoreAnswers
 
 
 class RegressionHead(SentenceHead):
@@ -45,10 +45,9 @@ class MeanSquaredError(tf_keras.losses.Loss):
         return tf.math.squared_difference(y_pred, tf.reshape(tf.cast(y_true, y_pred.dtype), tf.shape(y_pred)))
 
 
-class Regression(TextTask):
+class Regression(ScoreAnswers, TextTask):
     """A score for a text or a pair."""
 
-    kind = "regression"
     linear_form = "scores"
     # If scores vary by less than a quarter of their size, the gate compares errors with that quarter.
     least_centred_scale = 0.25
@@ -82,10 +81,6 @@ class Regression(TextTask):
     def constant_answer(self, labels: np.ndarray) -> tuple[float, str]:
         """The mean score; its correlation is 0."""
         return float(np.mean(labels, dtype=np.float64)), "always the mean"
-
-    def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """Returns `score`."""
-        return [{"score": float(score)} for score in logits]
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over texts: only differences between scores matter."""

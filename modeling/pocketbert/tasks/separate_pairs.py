@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.batches import EncodedExamples, encode
+from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
-from pocketbert.data.readers.text_pairs import single_texts
 from pocketbert.errors import UserError
-from pocketbert.notation import argument
+from pocketbert_runtime.answers.separate_pairs import ROWS, separate_rows, without_pairs
 
-# Rows per pair in a batch, and features per number in a vector.
-ROWS, FEATURES = 2, 4
+# Features of a pair for each number of a vector.
+FEATURES = 4
 
 
 def pair_features(vectors: tf.Tensor) -> tf.Tensor:
@@ -41,16 +39,12 @@ def encode_separately(
     data: Examples, tokenizer: Callable[..., Any], max_length: int, *, show_progress: bool = True
 ) -> EncodedExamples:
     """Encodes a row for each text in a pair, as `data.batches.encode`; raises `UserError` for single texts."""
-    require_pairs(data)
-    encoded = encode(single_texts(data), tokenizer, max_length, show_progress=show_progress)
+    rows = separate_rows(data.texts, data.pairs, tokenizer, max_length, source=data.source, show_progress=show_progress)
     labels = None if data.labels is None else np.repeat(data.labels, ROWS, axis=0)
-    return dataclasses.replace(encoded, labels=labels, groups=data.groups, rows_per_example=ROWS)
+    return EncodedExamples.of(rows, labels, data.groups)
 
 
 def require_pairs(data: Examples) -> None:
     """Raises `UserError` if the examples are single texts."""
     if data.pairs is None:
-        raise UserError(
-            f"a network for separate pairs reads pairs of texts; received single texts from {data.source}; give the "
-            f"second texts ({argument('pair_column', 'COLUMN', python='pairs')})"
-        )
+        raise without_pairs(data.source)

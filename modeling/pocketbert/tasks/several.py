@@ -24,26 +24,17 @@ from pocketbert.data.examples import Examples, evenly
 from pocketbert.data.head_tables import read_heads
 from pocketbert.data.shared_texts import SharedTexts
 from pocketbert.errors import UserError
-from pocketbert.heads_config import described_heads, loss_weight
-from pocketbert.tasks.base import SupervisedTask, Task
+from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.decisions import DecisionChoice
-from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.masked_lm import only_labelled
-from pocketbert.tasks.outputs import Labelled, check_finite_answers, has_label
-from pocketbert.tasks.parts import (
-    output_name,
-    packed_labels,
-    packed_soft_labels,
-    part_labels,
-    part_of,
-    part_outputs,
-    weighted_sum,
-)
+from pocketbert.tasks.outputs import Labelled, has_label
+from pocketbert.tasks.parts import packed_labels, packed_soft_labels, part_labels, weighted_sum
 from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.tasks.several_rows import MEAN, SeveralEvaluator, SeveralRows
 from pocketbert.tasks.simple_methods import Vectors
-from pocketbert.tasks.tagged_rows import TEXTS_A_CALL
-from pocketbert.tasks.text_inputs import examples_of
+from pocketbert_runtime.answers.several import HeadAnswers, output_name, part_of, part_outputs
+from pocketbert_runtime.forward import Forward
+from pocketbert_runtime.heads_config import described_heads, loss_weight
 
 
 class SeveralHeads(tf_keras.layers.Layer):
@@ -97,34 +88,22 @@ class SeveralHeads(tf_keras.layers.Layer):
         return learned
 
 
-class Several(SupervisedTask):
+class Several(HeadAnswers, SupervisedTask):
     """One answer per head for a text."""
 
-    kind = "several"
     scored_by_folds = True
-    output_names: tuple[str, ...] = ()
     default_max_length = 128
 
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
-        # The registry imports this file.
-        from pocketbert.tasks.registry import supervised_task
-
-        self._parts = {part.name: supervised_task(part) for part in config.tasks or ()}
-        self.output_names = tuple(
-            output_name(name, output) for name, part in self._parts.items() for output in part.output_names
-        )
         self.first_token_only = all(part.first_token_only for part in self._parts.values())
         self.centred_by_example = all(part.centred_by_example for part in self._parts.values())
 
-    @property
-    def parts(self) -> Mapping[str, SupervisedTask]:
-        """See `Task.parts`."""
-        return self._parts
+    def _part(self, config: TaskConfig) -> SupervisedTask:
+        # The registry imports this file.
+        from pocketbert.tasks.registry import supervised_task
 
-    def of_output(self, name: str) -> Task:
-        """See `Task.of_output`."""
-        return self._parts[part_of(name)]
+        return supervised_task(config)
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
@@ -293,19 +272,6 @@ class Several(SupervisedTask):
         names = " and ".join(f"{method.name} ({name})" for name, method in best.items())
         score = float(np.mean([method.score for method in best.values()]))
         return [Baseline(name=names, score=score, remedy="use more examples, or these methods")]
-
-    def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
-    ) -> list[dict[str, Any]]:
-        """Predicts with all heads for texts, such as `{"intent": {"label": …}, "slots": {"spans": […]}}`."""
-        answers = []
-        for start in range(0, len(inputs), TEXTS_A_CALL):
-            examples = examples_of(inputs[start : start + TEXTS_A_CALL])
-            if examples.pairs is not None:
-                raise UserError(f"inputs must be texts; received a pair, {inputs[start]!r:.80}; pass one text each")
-            rows = self.rows(examples, tokenizer, max_length)
-            answers += rows.described(check_finite_answers(forward(rows.encoded)), **options)
-        return answers
 
     def data_warnings(self, train: SharedTexts, dev: SharedTexts) -> list[DataWarning]:
         """Returns each head's warnings."""

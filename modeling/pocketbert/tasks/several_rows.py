@@ -14,17 +14,19 @@ from pocketbert.data.batches import EncodedExamples, encode
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.tagged_texts import plain_texts
 from pocketbert.data.shared_texts import SharedTexts
-from pocketbert.data.windows import WindowOptions
-from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
+from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite
-from pocketbert.tasks.parts import output_name, part_of, part_outputs
 from pocketbert.tasks.scores import Scores, score_interval
 from pocketbert.tasks.tagged_rows import TaggedRows
 from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.tasks.text_rows import TextRows
 from pocketbert.tasks.texts import TextTask
 from pocketbert.tasks.token_classification import TokenClassification, TokenEvaluator
+from pocketbert_runtime.answers.several import output_name, part_of, part_outputs
+from pocketbert_runtime.forward import Forward, Outputs
+from pocketbert_runtime.rows import TokenRows
+from pocketbert_runtime.windows import WindowOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.decisions import DecisionChoice
@@ -181,21 +183,9 @@ class SeveralRows:
         return np.min([rows.certainty(part_outputs(name, outputs)) for name, rows in self.parts.items()], axis=0)
 
     def described(self, outputs: Outputs, **options: Any) -> list[dict[str, Any]]:
-        """All heads' answers to each text; see `Several.predict`."""
-        answers: list[dict[str, Any]] = [{} for _ in range(len(self))]
-        for name, rows in self.parts.items():
-            of_head, part = part_outputs(name, outputs), self._task.parts[name]
-            if isinstance(rows, TaggedRows):
-                words = rows.word_probabilities(of_head) if options.get("soft_labels") else [{}] * len(self)
-                described: list[dict[str, Any]] = [
-                    {"spans": spans, **of_words} for spans, of_words in zip(rows.spans(of_head), words, strict=True)
-                ]
-            else:
-                assert isinstance(part, TextTask)
-                described = part.describe(of_head["logits"], **options)
-            for answer, values in zip(answers, described, strict=True):
-                answer[name] = values
-        return answers
+        """All heads' answers to each text; see `HeadAnswers.predict`."""
+        tagged = {name: rows for name, rows in self.parts.items() if isinstance(rows, TaggedRows)}
+        return self._task.described(outputs, tagged, len(self), **options)
 
     def answers(self, outputs: Outputs) -> list[dict[str, Any]]:
         """Predictions as in `TextRows.answers`, by head: `{"intent": {"label": …, "true_label": …}}`."""
@@ -279,7 +269,7 @@ class SeveralEvaluator:
         """An evaluator for a head, on its outputs in the last run."""
         part, rows = self._task.parts[name], self._rows.parts[name]
 
-        def of_head(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        def of_head(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
             return self._rows.of_head(name, self._outputs)
 
         if isinstance(rows, TaggedRows):

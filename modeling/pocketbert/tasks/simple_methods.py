@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.readers.iob import OUTSIDE, iob2, spans_of
 from pocketbert.notation import argument
 from pocketbert.tasks.linear_fits import LinearForm, fit_estimator
 from pocketbert.tasks.scores import Baseline
+from pocketbert_runtime.answers.tags import OUTSIDE, iob2, spans_of
 
 if TYPE_CHECKING:
     from pocketbert.data.readers.tagged_texts import TaggedTexts

@@ -13,26 +13,19 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning
-from pocketbert.data.readers.questions import Question, QuestionFile
-from pocketbert.data.windows import WindowOptions
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
-from pocketbert.tasks.answers import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.interfaces import Forward, Rows
-from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite_answers, mean_over_examples
-from pocketbert.tasks.question_answering import (
-    QuestionEvaluator,
-    QuestionRows,
-    constant_rule,
-    encode_questions,
-    read_answers,
-)
+from pocketbert.tasks.interfaces import Rows
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, mean_over_examples
+from pocketbert.tasks.question_answering import QuestionEvaluator, QuestionRows, constant_rule, encode_questions
 from pocketbert.tasks.scores import Scores
-from pocketbert.tasks.text_inputs import texts_and_pairs
 from pocketbert.tasks.text_rows import TextRows
+from pocketbert_runtime.answers.span import SPAN_OUTPUTS, SpanAnswers
+from pocketbert_runtime.forward import Forward
+from pocketbert_runtime.windows import WindowOptions
 
-SPAN_OUTPUTS = ("start_logits", "end_logits")
 ANSWER_CLASSES = ("has_answer", "no_answer")
 # Far below any logit, and finite, so that differences stay finite.
 _IMPOSSIBLE = -1e9
@@ -67,17 +60,13 @@ class SpanHead(tf_keras.layers.Layer):
         return {name: CrossEntropy("token positions") for name in SPAN_OUTPUTS}
 
 
-class Span(SupervisedTask):
+class Span(SpanAnswers, SupervisedTask):
     """Finds the answer to a question in a paragraph. With a null threshold, the answer may be empty."""
 
-    kind = "span"
-    output_names = SPAN_OUTPUTS
-    per_token = True
     needs_pairs = True
     default_lengths = (128, 384)
     pipeline_tag = "question-answering"
     default_max_length = WindowOptions.max_length
-    window_options = ("stride", "max_question_tokens")
 
     @property
     def default_metrics(self) -> tuple[tuple[str, ...], str]:
@@ -165,40 +154,6 @@ class Span(SupervisedTask):
         """See `SupervisedTask.with_baseline`. The baseline does not read the question."""
         return Scores(main_metric=main_metric or self.main_metric, metrics=metrics, baseline=constant_rule(data))
 
-    def predict(
-        self,
-        inputs: Sequence[Any],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        n_best: int = 0,
-        max_answer_tokens: int = MAX_ANSWER_TOKENS,
-        **windows: Any,
-    ) -> list[dict[str, Any]]:
-        """Answers pairs of question and paragraph; adds the `n_best` best answers as `answers`.
-
-        Returns:
-          `answer` (a part of the paragraph, or "" for none), its offsets `start` and `end`, `score` and `probability`.
-        """
-        questions, contexts = texts_and_pairs(inputs)
-        if contexts is None and inputs:
-            raise UserError(f"inputs must be pairs of question and paragraph; received {inputs[0]!r:.80}")
-        asked_questions = [
-            Question("", question, context, answers=(), starts=(), impossible=False)
-            for question, context in zip(questions, contexts or (), strict=True)
-        ]
-        answers = read_answers(
-            asked_questions,
-            tokenizer,
-            WindowOptions(max_length=max_length, **windows),
-            lambda encoded: check_finite_answers(forward(encoded)),
-            with_null=self.config.null_threshold is not None,
-            n_best=max(n_best, N_BEST),
-            max_answer_tokens=max_answer_tokens,
-        )
-        return [described(answered, self.config.null_threshold, n_best) for _, answered in answers]
-
     def data_warnings(self, train: QuestionFile, dev: QuestionFile) -> list[DataWarning]:
         """Also warns about unanswerable training questions if no dev question is unanswerable."""
         warnings = super().data_warnings(train, dev)
@@ -214,28 +169,6 @@ class Span(SupervisedTask):
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over tokens: only differences between logits matter."""
         return output - output.mean()
-
-
-def described(answered: Answered, null_threshold: float | None, n_best: int) -> dict[str, Any]:
-    """Formats an answer as in `Span.predict`."""
-    if answered.text(null_threshold) and answered.best is not None:
-        description = _described_answer(answered.best)
-    else:
-        description = {"answer": "", "start": None, "end": None, "score": round(answered.null_score, 6)}
-        description["probability"] = round(1 - sum(answer.probability for answer in answered.answers), 6)
-    if n_best:
-        description["answers"] = [_described_answer(answer) for answer in answered.answers[:n_best]]
-    return description
-
-
-def _described_answer(answer: Answer) -> dict[str, Any]:
-    return {
-        "answer": answer.text,
-        "start": answer.start,
-        "end": answer.end,
-        "score": round(answer.score, 6),
-        "probability": round(answer.probability, 6),
-    }
 
 
 def without_padding(outputs: Mapping[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:

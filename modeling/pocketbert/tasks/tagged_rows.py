@@ -1,33 +1,32 @@
-"""Tagged texts as token rows: windows, tags and spans from a network's outputs."""
+"""Tagged texts as token rows: their labels, and scores for a network's tags."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.readers.iob import OUTSIDE, WordSpan, iob2, prefixed, spans_of
 from pocketbert.data.readers.tagged_texts import TaggedTexts
-from pocketbert.data.readers.word_splitting import continues
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
-from pocketbert.tasks.classification import probabilities_of
-from pocketbert.tasks.interfaces import Outputs
 from pocketbert.tasks.metrics import tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, listed, most_certain
+from pocketbert_runtime.answers.probabilities import probabilities_of
+from pocketbert_runtime.answers.tag_rows import TagRows
+from pocketbert_runtime.answers.tags import WordSpan, spans_of
+from pocketbert_runtime.forward import Outputs
+from pocketbert_runtime.windows import WindowOptions
 
 if TYPE_CHECKING:
     from pocketbert.tasks.token_classification import TokenClassification
 
-TEXTS_A_CALL = 4096
 _UNLABELLED = -1
 
 
-class TaggedRows:
-    """Text windows as rows; see `Rows`.
+class TaggedRows(TagRows):
+    """Windows of tagged texts as rows; see `Rows`.
 
     Args:
       task: the task.
@@ -41,6 +40,8 @@ class TaggedRows:
       decided: int64 indices of tokens with a word's tag.
     """
 
+    encoded: EncodedExamples
+
     def __init__(
         self,
         task: TokenClassification,
@@ -50,44 +51,9 @@ class TaggedRows:
         *,
         truncated: bool = False,
     ) -> None:
+        super().__init__(task, data.texts, data.words, tokenizer, options, truncated=truncated)
         self._task, self.data = task, data
-        frame = tokenizer.frame
-        room = options.max_length - frame.num_special_tokens(pairs=False)
-        step = min(options.stride or options.max_length // 3, room)
-        word_ids, lengths = [], []
-        # Per word, its first token's index into all rows' tokens; -1 without a token.
-        self._places: list[np.ndarray] = []
-        total = 0
-        for words, ids, starts in _tokenized(data, tokenizer, room if truncated else None):
-            # The first token that starts inside the word.
-            first = np.searchsorted(starts, words[:, 0])
-            inside = first < len(starts)
-            inside[inside] = starts[first[inside]] < words[inside, 1]
-            begins = np.arange(1 - min(room - len(ids), 0) // step) * step
-            ends = np.minimum(begins + room, len(ids))
-            # Choose the window with the most tokens on the token's shorter side; the first one for ties.
-            left, right = first[:, np.newaxis] - begins, ends - 1 - first[:, np.newaxis]
-            window = np.minimum(left, right).argmax(axis=1)
-            offsets = total + np.cumsum([0, *(ends - begins + 2)])
-            self._places.append(np.where(inside, offsets[window] + 1 + first - begins[window], -1))
-            for begin, end in zip(begins, ends, strict=True):
-                word_ids.append(np.concatenate([[frame.first], ids[begin:end], [frame.last]]))
-            lengths += (ends - begins + 2).tolist()
-            total = int(offsets[-1])
-        ids_of_rows = np.concatenate(word_ids).astype(np.int32)
-        self.encoded = EncodedExamples(
-            word_ids=ids_of_rows,
-            type_ids=np.zeros_like(ids_of_rows),
-            offsets=np.cumsum([0, *lengths]).astype(np.int64),
-            labels=None,
-            max_length=options.max_length,
-            pad_token_id=int(tokenizer.pad_token_id),
-        )
-        every = np.concatenate([*self._places, np.zeros(0, np.int64)])
-        self.decided = every[every >= 0]
-
-    def __len__(self) -> int:
-        return len(self.data)
+        self.encoded = EncodedExamples.of(self.encoded)
 
     @property
     def gold(self) -> list[list[str]]:
@@ -124,60 +90,6 @@ class TaggedRows:
         padded = np.full((len(lengths), longest, *flat.shape[1:]), padding, flat.dtype)
         padded[np.arange(longest) < lengths[:, np.newaxis]] = flat
         return padded
-
-    def tags(self, outputs: Outputs) -> list[list[str]]:
-        """Each word's predicted IOB2 tag, from any scheme (see `iob.spans_of`); `O` for words without a token."""
-        names = [prefixed(label) for label in self._task.config.labels]
-        best = outputs[self._task.output_names[0]].argmax(axis=-1)
-        return [
-            iob2(spans, len(places))
-            for places, spans in zip(self._places, self._word_spans([names[label] for label in best]), strict=True)
-        ]
-
-    def _word_spans(self, tags: Sequence[str]) -> Iterator[list[WordSpan]]:
-        """Yields each text's spans, from tags for all rows' tokens."""
-        for text, words, places in zip(self.data.texts, self.data.words, self._places, strict=True):
-            # These words continue the token of an earlier word.
-            is_part = (places < 0) & continues(text, words)
-            units = np.flatnonzero(~is_part)
-            ends = np.append(units[1:], len(places)) - 1
-            unit_tags = [tags[position] if position >= 0 else OUTSIDE for position in places[units]]
-            # Only a unit's parts follow it.
-            yield [WordSpan(int(units[first]), int(ends[last]), label) for first, last, label in spans_of(unit_tags)]
-
-    def spans(self, outputs: Outputs) -> list[list[dict[str, Any]]]:
-        """Predicts each text's spans; see `TokenClassification.predict`."""
-        probability = probabilities_of(outputs[self._task.output_names[0]]).max(axis=1)
-        spans = []
-        for text, words, places, tags in zip(
-            self.data.texts, self.data.words, self._places, self.tags(outputs), strict=True
-        ):
-            of_text = []
-            for first, last, label in spans_of(tags):
-                # Words beyond the length have no token.
-                tokens = places[first : last + 1]
-                start, end = words[first, 0], words[last, 1]
-                mean = round(float(probability[tokens[tokens >= 0]].mean()), 6)
-                of_text.append(
-                    {"text": text[start:end], "label": label, "start": int(start), "end": int(end), "probability": mean}
-                )
-            spans.append(of_text)
-        return spans
-
-    def word_probabilities(self, outputs: Outputs) -> list[dict[str, Any]]:
-        """Each text's `words` and their tags' `probabilities`; None for words without a token."""
-        labels = self._task.config.labels
-        probabilities = probabilities_of(outputs[self._task.output_names[0]])
-        return [
-            {
-                "words": words.tolist(),
-                "probabilities": [
-                    dict(zip(labels, probabilities[token].tolist(), strict=True)) if token >= 0 else None
-                    for token in places
-                ],
-            }
-            for words, places in zip(self.data.words, self._places, strict=True)
-        ]
 
     def certainty(self, outputs: Outputs) -> np.ndarray:
         """Each text's least certain word tag: its probability, float64 [N]; 1 for texts without words."""
@@ -269,16 +181,3 @@ def _counts(metric: str, gold: list[str], predicted: list[str]) -> tuple[int, in
 def span_set(tags: Sequence[str]) -> set[WordSpan]:
     """The spans in a text's tags."""
     return {*spans_of(tags)}
-
-
-def _tokenized(
-    data: TaggedTexts, tokenizer: Any, most: int | None
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields each text's words, its token ids, and their starts in code points; at most the first `most` tokens."""
-    for chunk in range(0, len(data), TEXTS_A_CALL):
-        tokens = tokenizer.tokenize_with_offsets(data.texts[chunk : chunk + TEXTS_A_CALL])
-        ids, starts = tokens.ids.values.numpy(), tokens.starts.values.numpy()
-        splits = tokens.ids.row_splits.numpy()
-        for words, begin, end in zip(data.words[chunk : chunk + TEXTS_A_CALL], splits, splits[1:], strict=False):
-            end = end if most is None else min(end, begin + most)
-            yield words, ids[begin:end], starts[begin:end]

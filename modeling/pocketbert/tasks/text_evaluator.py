@@ -12,10 +12,10 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.tasks.decisions import DecisionChoice, described_decisions
-from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import check_finite
 from pocketbert.tasks.scores import Scores
+from pocketbert_runtime.forward import Forward
 
 if TYPE_CHECKING:
     from pocketbert.tasks.texts import TextTask

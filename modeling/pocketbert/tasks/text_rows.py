@@ -10,7 +10,7 @@ import numpy as np
 
 from pocketbert.data.batches import encode
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.tasks.interfaces import Outputs
+from pocketbert_runtime.forward import Outputs
 
 if TYPE_CHECKING:
     from pocketbert.tasks.texts import TextTask

@@ -1,4 +1,4 @@
-"""Base class for tasks with one answer per text or pair, and `predict` for them."""
+"""Base class for tasks with one answer per text or pair."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from pocketbert.errors import UserError
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.class_names import positive_class
 from pocketbert.tasks.decisions import DecisionChoice
-from pocketbert.tasks.interfaces import Forward
 from pocketbert.tasks.metrics import AUROC, compute
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake, most_certain
-from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.separate_pairs import encode_separately, require_pairs
 from pocketbert.tasks.simple_methods import Vectors, pair_methods, word_method
 from pocketbert.tasks.text_evaluator import TextEvaluator
-from pocketbert.tasks.text_inputs import examples_of
 from pocketbert.tasks.text_rows import TextRows
-from pocketbert.tasks.text_windows import windowed_logits
+from pocketbert_runtime.answers.texts import TextAnswers
+from pocketbert_runtime.forward import Forward
 
 _CORRELATIONS = ("matthews", "pearson", "spearman")
 
 
-class TextTask(SupervisedTask):
+class TextTask(TextAnswers, SupervisedTask):
     """A task with `logits` for each text or pair."""
 
     scored_by_folds = True
@@ -44,7 +42,6 @@ class TextTask(SupervisedTask):
     def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
         self.first_token_only = config.pooling is None
-        self.separates_pairs = config.pairs == "separate"
 
     def encoder_config(self, encoder: EncoderConfig) -> EncoderConfig:
         """Removes the pooler for a mean-pooling head, since it would neither read nor train it."""
@@ -66,10 +63,6 @@ class TextTask(SupervisedTask):
     @abc.abstractmethod
     def constant_answer(self, labels: np.ndarray) -> tuple[Any, str]:
         """The baseline: the best constant prediction and its name in messages."""
-
-    @abc.abstractmethod
-    def describe(self, logits: np.ndarray, **options: Any) -> list[dict[str, Any]]:
-        """Converts logits [N, ...] to the dictionaries from `predict`."""
 
     def class_results(self, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any] | None:
         """Scores per class, for `Scores.classes`; None for tasks without classes."""
@@ -211,44 +204,6 @@ class TextTask(SupervisedTask):
         """Counts truncated texts or pairs; separate pairs have two texts."""
         read = single_texts(data) if self.separates_pairs else data
         return count_truncated(read.texts, read.pairs, tokenizer, max_length)
-
-    def predict(
-        self,
-        inputs: Sequence[Any],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        windows: bool = False,
-        stride: int | None = None,
-        **options: Any,
-    ) -> list[dict[str, Any]]:
-        """Predicts for texts or pairs; for the other options see `describe`.
-
-        `windows` reads a longer text in windows with `max_length` tokens, `stride` tokens apart (see `text_windows`),
-        and averages their probabilities or scores.
-        """
-        if windows and len(inputs):
-            logits = windowed_logits(self, inputs, forward, tokenizer, max_length, stride)
-        else:
-            logits = self.logits(inputs, forward, tokenizer, max_length)
-        return self.describe(logits, **options)
-
-    def logits(
-        self,
-        inputs: Sequence[Any],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        show_progress: bool = False,
-    ) -> np.ndarray:
-        """Returns the logits, float32 [N, ...], in input order; for the arguments see `predict`."""
-        if not len(inputs):
-            return np.zeros((0, *((len(self.config.labels),) if self.config.labels else ())), np.float32)
-        examples = examples_of(inputs)
-        encoded = self.encode(examples, tokenizer, max_length, show_progress=show_progress)
-        return check_finite_answers(forward(encoded, show_progress=show_progress))["logits"]
 
     def score(
         self,

@@ -14,26 +14,26 @@ from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples, evenly
-from pocketbert.data.readers.iob import OUTSIDE, types_of_tags
+from pocketbert.data.readers.iob import types_of_tags
 from pocketbert.data.readers.tagged_texts import TaggedTexts, plain_texts, read_tagged
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.loss_normalization import masked_mean
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import class_decisions
-from pocketbert.tasks.interfaces import Decisions, Forward, Outputs
+from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
-from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, check_finite_answers, uniform_cross_entropy
+from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, uniform_cross_entropy
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
-from pocketbert.tasks.tagged_rows import TEXTS_A_CALL, TaggedRows, resampled_tags
-from pocketbert.tasks.text_inputs import texts_and_pairs
-
-TOKEN_LOGITS = "token_logits"
+from pocketbert.tasks.tagged_rows import TaggedRows, resampled_tags
+from pocketbert_runtime.answers.tags import OUTSIDE
+from pocketbert_runtime.answers.token_classification import TOKEN_LOGITS, TagAnswers
+from pocketbert_runtime.forward import Forward, Outputs
+from pocketbert_runtime.windows import WindowOptions
 
 
 class TokenClassificationHead(tf_keras.layers.Layer):
@@ -65,17 +65,13 @@ class TokenClassificationHead(tf_keras.layers.Layer):
         return {TOKEN_LOGITS: CrossEntropy("tag indices")}
 
 
-class TokenClassification(SupervisedTask):
+class TokenClassification(TagAnswers, SupervisedTask):
     """Labels word spans. A word's first token carries its tag (Devlin et al. 2019, section 5.3)."""
 
-    kind = "token_classification"
     linear_form = "classes"
     scored_by_folds = True
-    output_names = (TOKEN_LOGITS,)
-    per_token = True
     pipeline_tag = "token-classification"
     default_max_length = 128
-    window_options = ("stride",)
     centred_by_example = True
 
     @property
@@ -214,35 +210,6 @@ class TokenClassification(SupervisedTask):
         gold = dev.tags
         assert gold is not None
         return tag_method(train, dev, lambda predicted: tag_scores([metric], gold, predicted)[metric])
-
-    def predict(
-        self,
-        inputs: Sequence[Any],
-        forward: Forward,
-        tokenizer: Any,
-        max_length: int,
-        *,
-        soft_labels: bool = False,
-        **windows: Any,
-    ) -> list[dict[str, Any]]:
-        """Finds spans in texts; long texts are read in windows; see `SupervisedTask.predict`.
-
-        Returns:
-          `spans`: each has `text`, `label`, its offsets `start` and `end` in code points, and `probability`, the mean
-          over its words. With `soft_labels`, also `words` and their `probabilities`; see
-          `pocketbert.data.readers.soft_tags`.
-        """
-        texts, pairs = texts_and_pairs(inputs)
-        if pairs is not None:
-            raise UserError(f"inputs must be texts; received a pair, {inputs[0]!r:.80}; pass one text each")
-        answers = []
-        for start in range(0, len(texts), TEXTS_A_CALL):
-            data = plain_texts(texts[start : start + TEXTS_A_CALL], "the texts")
-            rows = self.rows(data, tokenizer, max_length, **windows)
-            outputs = check_finite_answers(forward(rows.encoded))
-            soft = rows.word_probabilities(outputs) if soft_labels else [{}] * len(data)
-            answers += [{"spans": spans, **words} for spans, words in zip(rows.spans(outputs), soft, strict=True)]
-        return answers
 
     def centred(self, output: np.ndarray) -> np.ndarray:
         """Subtracts the mean over labels, which softmax ignores."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.tokenizers.framing import Frame, packing
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert.tokenizers.framing import packing
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokens, check_strings
+from pocketbert_runtime.tokenizers.framing import Frame
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 Texts: TypeAlias = "str | bytes | Sequence[str] | Sequence[bytes] | np.ndarray | tf.Tensor"
-SpecialTokensInText = Literal["token", "text"]
 
 
 class TokensWithOffsets(NamedTuple):
@@ -78,25 +79,15 @@ class Tokenizer(tf.Module, abc.ABC):
           pairs: the same number of second texts.
           max_length: maximum sequence length, including special tokens. Longer texts are truncated at the end; for
             pairs, the longer text first (transformers' `truncation="longest_first"`). For a tokenizer with another
-            `truncation` see `pocketbert.tokenizers.truncation`.
+            `truncation` see `pocketbert_runtime.tokenizers.truncation`.
           pad_to: length of the result, at least `max_length`; by default, the longest row's length.
         Returns:
           int32 `[batch, length]`: `input_word_ids`, `input_mask` (1 = token), `input_type_ids` (1 = second text; 0 for
-          families with one segment).
+            families with one segment).
         Raises:
           UserError: texts are not strings, the numbers of texts and pairs differ, or a length is invalid.
         """
-        least = self.frame.num_special_tokens(pairs=pairs is not None)
-        problems = []
-        if max_length < least:
-            problems.append(
-                f"max_length must have room for {least} special tokens; received {max_length}; pass at least {least}"
-            )
-        if pad_to is not None and pad_to < max_length:
-            problems.append(
-                f"pad_to must be at least max_length; received pad_to={pad_to}, max_length={max_length}; "
-                "pass max_length too, to truncate texts"
-            )
+        problems = self.frame.length_problems(pairs=pairs is not None, max_length=max_length, pad_to=pad_to)
         raise_if_any(problems, "tokenizer")
         strings = as_strings(texts, "texts")
         pair_strings = None
@@ -122,6 +113,17 @@ class Tokenizer(tf.Module, abc.ABC):
     def tokenize_with_offsets(self, texts: Texts) -> TokensWithOffsets:
         """Returns ids without special tokens, with their offsets in code points."""
         return TokensWithOffsets(*self._tokenize_with_offsets(as_strings(texts, "texts")))
+
+    def id_rows(self, texts: Texts) -> list[list[int]]:
+        """See `TextTokenizer.id_rows`."""
+        rows: list[list[int]] = self.tokenize(texts).to_list()
+        return rows
+
+    def tokens(self, texts: Texts) -> TextTokens:
+        """See `TextTokenizer.tokens`."""
+        tokens = self.tokenize_with_offsets(texts)
+        ids, starts, ends = (part.values.numpy() for part in tokens)
+        return TextTokens(ids, starts, ends, tokens.ids.row_splits.numpy())
 
     def _encode_cut(
         self, texts: tf.Tensor, pairs: tf.Tensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
@@ -165,9 +167,7 @@ def as_strings(texts: Any, name: str) -> tf.Tensor:
 
 def _constant(texts: Any, name: str) -> tf.Tensor:
     rows = list(texts)
-    for row, text in enumerate(rows):
-        if not isinstance(text, str | bytes):
-            raise UserError(f"{name} must be a list of strings; received {text!r} at index {row}; convert it to str")
+    check_strings(rows, name, (str, bytes))
     try:
         return tf.constant(rows, tf.string, shape=[len(rows)])
     except ValueError:

@@ -1,20 +1,17 @@
-"""RoBERTa's tokenizer: byte-level BPE by the library `tokenizers`."""
+"""RoBERTa's tokenizer: byte-level BPE for texts in tensors."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.added_tokens import AddedToken, add_to_core, added_problems, appended, found_in_text
-from pocketbert.tokenizers.base import SpecialTokensInText
-from pocketbert.tokenizers.byte_bpe_files import read_byte_bpe
-from pocketbert.tokenizers.python_tokenizer import PythonTokenizer, Tokens, tokens_of
-from pocketbert.tokenizers.special_tokens import BOS, EOS
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert.tokenizers.python_tokenizer import PythonTokenizer
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText
+from pocketbert_runtime.tokenizers.byte_bpe import ByteBPE
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 class ByteBPETokenizer(PythonTokenizer):
@@ -37,7 +34,7 @@ class ByteBPETokenizer(PythonTokenizer):
       added_tokens: tokens to find in a text before it is split.
       add_prefix_space: put a space before a text without one, and after each token found before the split, so that a
         first word has the same tokens as a later one.
-      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert.tokenizers.truncation`.
+      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert_runtime.tokenizers.truncation`.
     Attributes:
       vocabulary: the files.
       vocab_size: number of tokens.
@@ -56,12 +53,7 @@ class ByteBPETokenizer(PythonTokenizer):
         add_prefix_space: bool = False,
         truncation: str = HEAD,
     ) -> None:
-        files = read_byte_bpe(vocab_path, merges_path)
-        raise_if_any(added_problems(added_tokens, files.tokens), str(vocab_path))
-        ids = {token: position for position, token in enumerate(files.tokens)}
-        size = len(ids) + len(appended(added_tokens, len(ids)))
-        super().__init__("byte_bpe_tokenizer", special_tokens_in_text, ids, size)
-        self.vocabulary = Vocabulary(
+        vocabulary = Vocabulary(
             path=Path(vocab_path),
             merges=Path(merges_path),
             kind="byte_bpe",
@@ -69,27 +61,5 @@ class ByteBPETokenizer(PythonTokenizer):
             add_prefix_space=add_prefix_space,
             truncation=truncation,
         )
-        self._core = _core(ids, files.merges, add_prefix_space)
-        in_text = found_in_text("byte_bpe", ids, added_tokens)
-        add_to_core(self._core, in_text, special=special_tokens_in_text == "token")
-
-    def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
-        return (encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False))
-
-    def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
-        return tokens_of(self._core.encode_batch(texts, add_special_tokens=False))
-
-
-def _core(ids: dict[str, int], merges: Sequence[tuple[str, str]], add_prefix_space: bool) -> Any:
-    """RoBERTa's tokenizer in transformers, without its added tokens."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import BPE
-    from tokenizers.pre_tokenizers import ByteLevel
-    from tokenizers.processors import RobertaProcessing
-
-    core = Tokenizer(BPE(ids, list(merges)))
-    core.pre_tokenizer = ByteLevel(add_prefix_space=add_prefix_space, trim_offsets=True)
-    core.post_processor = RobertaProcessing(
-        (EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=add_prefix_space
-    )
-    return core
+        core = ByteBPE(vocabulary, special_tokens_in_text)
+        super().__init__("byte_bpe_tokenizer", core, special_tokens_in_text)

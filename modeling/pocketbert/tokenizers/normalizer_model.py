@@ -16,17 +16,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from pocketbert.tokenizers.bert_unicode import (
-    CODE_POINTS,
-    DROPPED,
-    IRREGULAR,
-    ISOLATED,
-    PRIVATE_USE,
-    SPACE,
-    WORD,
-    Normalization,
-    normalization,
-)
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, IRREGULAR, PRIVATE_USE, Normalization, normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED, SPACE, WORD
 
 # Darts-clone units, as in tensorflow-text's darts_clone_trie_wrapper.h: bits 10 to 30 are the distance to a node's
 # children (exclusive or of the positions), bit 8 marks a value among them, bits 0 to 7 are the node's label.

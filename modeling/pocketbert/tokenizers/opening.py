@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def with_truncation(tokenizer: Tokenizer, truncation: str) -> Tokenizer:

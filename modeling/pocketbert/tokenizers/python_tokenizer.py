@@ -1,52 +1,32 @@
-"""Tokenizers with a Python library as core, in the format of RoBERTa and XLM-R."""
+"""Tokenizers that call the runtime's, in the format of RoBERTa and XLM-R."""
 
 from __future__ import annotations
 
-import abc
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.framing import Frame, packing
-from pocketbert.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
-from pocketbert.tokenizers.truncation import HEAD
+from pocketbert.tokenizers.base import Tokenizer
+from pocketbert.tokenizers.framing import packing
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+from pocketbert_runtime.tokenizers.truncation import HEAD
 
 
-class Tokens(NamedTuple):
-    """One text's tokens.
+class PythonCalls:
+    """Calls a runtime tokenizer for texts in tensors, in `tf.function` and `tf.data` as a `tf.numpy_function`.
 
-    Attributes:
-      ids: the ids.
-      starts: offsets of first code points.
-      ends: offsets after last code points.
-    """
-
-    ids: Sequence[int]
-    starts: Sequence[int]
-    ends: Sequence[int]
-
-
-class PythonCalls(abc.ABC):
-    """Calls Python for texts in tensors, in `tf.function` and `tf.data` as a `tf.numpy_function`.
-
+    Args:
+      core: the tokenizer.
     Attributes:
       frame: special tokens around texts.
     """
 
-    frame: Frame
-
-    @abc.abstractmethod
-    def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
-        """Yields each text's ids, without special tokens."""
-
-    @abc.abstractmethod
-    def _tokens_of(self, texts: list[str]) -> Iterable[Tokens]:
-        """Yields each text's tokens, without special tokens."""
+    def __init__(self, core: TextTokenizer) -> None:
+        self._core, self.frame = core, core.frame
 
     def _encode(
         self, texts: tf.Tensor, pairs: tf.Tensor | None, max_length: tf.Tensor, pad_to: tf.Tensor
@@ -74,26 +54,25 @@ class PythonCalls(abc.ABC):
             return [tf.RaggedTensor.from_row_splits(value, splits, validate=False) for value in values]
 
     def _flat_ids(self, texts: np.ndarray) -> list[np.ndarray]:
-        rows = list(self._ids_of(_decoded(texts)))
-        return [_splits(rows), _flat(rows)]
+        rows = self._core.id_rows(_decoded(texts))
+        splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return [splits, np.fromiter(itertools.chain.from_iterable(rows), np.int32)]
 
     def _flat_tokens(self, texts: np.ndarray) -> list[np.ndarray]:
-        rows = list(self._tokens_of(_decoded(texts)))
-        splits = _splits([row.ids for row in rows])
-        return [splits, *(_flat([row[part] for row in rows]) for part in range(3))]
+        tokens = self._core.tokens(_decoded(texts))
+        return [tokens.splits, tokens.ids, tokens.starts, tokens.ends]
 
 
 class PythonTokenizer(PythonCalls, Tokenizer):
     """Calls Python, so no SavedModel contains it. Invalid UTF-8 bytes and lone surrogates become one U+FFFD each."""
 
-    def __init__(
-        self, name: str, special_tokens_in_text: SpecialTokensInText, ids: dict[str, int], vocab_size: int
-    ) -> None:
-        super().__init__(name, special_tokens_in_text)
-        self.vocab_size = vocab_size
+    def __init__(self, name: str, core: TextTokenizer, special_tokens_in_text: SpecialTokensInText) -> None:
+        Tokenizer.__init__(self, name, special_tokens_in_text)
+        PythonCalls.__init__(self, core)
+        ids = core.ids
+        self.vocabulary, self.vocab_size = core.vocabulary, core.vocab_size
         self.cls_token_id, self.pad_token_id, self.sep_token_id = ids[BOS], ids[PAD], ids[EOS]
         self.unk_token_id, self.mask_token_id = ids[UNK], ids[MASK]
-        self.frame = Frame(first=ids[BOS], last=ids[EOS], pad=ids[PAD], separators=2, second_segment=0)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickles a tokenizer as its arguments. Other processes need the files at the same paths."""
@@ -112,18 +91,3 @@ class PythonTokenizer(PythonCalls, Tokenizer):
 
 def _decoded(texts: np.ndarray) -> list[str]:
     return [bytes(text).decode("utf-8", "replace") for text in texts]
-
-
-def _splits(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    return np.cumsum([0, *map(len, rows)], dtype=np.int64)
-
-
-def _flat(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-
-
-def tokens_of(encodings: Iterable[Any]) -> Iterable[Tokens]:
-    """Converts results from the library `tokenizers` to tokens."""
-    for encoding in encodings:
-        starts, ends = zip(*encoding.offsets, strict=True) if encoding.offsets else ((), ())
-        yield Tokens(encoding.ids, starts, ends)

@@ -21,10 +21,10 @@ import numpy as np
 
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
-from pocketbert.tokenizers.added_tokens import special_tokens
-from pocketbert.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
-from pocketbert.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, read_model
-from pocketbert.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.added_tokens import special_tokens
+from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
+from pocketbert_runtime.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, read_model
+from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES, Vocabulary
 
 _CONTINUATION = "##"
 _SHOWN = 5

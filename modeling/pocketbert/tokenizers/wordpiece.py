@@ -13,13 +13,15 @@ import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import raise_if_any
-from pocketbert.tokenizers.added_tokens import AddedToken, added_problems, appended, found_in_text
-from pocketbert.tokenizers.base import SpecialTokensInText, Tokenizer
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.wordpiece_core import WordPieceCore
 from pocketbert.tokenizers.wordpiece_graph import WordPieceGraph, wordpiece_graph
-from pocketbert.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK, read_vocabulary
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText
+from pocketbert_runtime.tokenizers.library import AddedWordPiece
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -46,7 +48,7 @@ class WordPieceTokenizer(Tokenizer):
       strip_accents: decompose letters and drop accents; None for the value of `lowercase`.
       tokenize_chinese_chars: make each CJK ideograph a separate word.
       added_tokens: tokens to find in a text before it is split.
-      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert.tokenizers.truncation`.
+      truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert_runtime.tokenizers.truncation`.
     Attributes:
       vocab_path: the vocabulary's path.
       config: `lowercase`, `strip_accents` and `tokenize_chinese_chars`.
@@ -78,7 +80,7 @@ class WordPieceTokenizer(Tokenizer):
         self.vocabulary = Vocabulary(
             path=self.vocab_path, config=self.config, added=tuple(added_tokens), truncation=truncation
         )
-        tokens = read_vocabulary(vocab_path)
+        tokens = self.vocabulary.base_tokens()
         raise_if_any(added_problems(added_tokens, tokens), str(vocab_path))
         ids = {token: position for position, token in enumerate(tokens)}
         self.vocab_size = len(tokens) + len(appended(added_tokens, len(tokens)))
@@ -87,13 +89,11 @@ class WordPieceTokenizer(Tokenizer):
         self.cls_token_id = ids[CLS]
         self.sep_token_id = ids[SEP]
         self.mask_token_id = ids[MASK]
-        is_special = special_tokens_in_text == "token"
         self._graph: WordPieceGraph | WordPieceCore
         if added_tokens:
-            in_text = found_in_text("wordpiece", ids, added_tokens)
-            self._graph = WordPieceCore(ids, self.config, in_text, special=is_special)
+            self._graph = WordPieceCore(AddedWordPiece(self.vocabulary, special_tokens_in_text))
         else:
-            self._graph = wordpiece_graph(tuple(tokens), self.config, is_special)
+            self._graph = wordpiece_graph(tuple(tokens), self.config, special_tokens_in_text == "token")
         self.frame = self._graph.frame
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:

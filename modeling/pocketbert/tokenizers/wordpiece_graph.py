@@ -12,11 +12,19 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from pocketbert.configs import TokenizerConfig
-from pocketbert.tokenizers.bert_unicode import IDEOGRAPHS
-from pocketbert.tokenizers.framing import Frame
+from pocketbert.tokenizers.framing import packed
 from pocketbert.tokenizers.normalizer_model import normalizer_model
-from pocketbert.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK
-from pocketbert.tokenizers.words import MAX_CHARACTERS_PER_WORD, word_splitter
+from pocketbert.tokenizers.words import word_splitter
+from pocketbert_runtime.tokenizers.bert_characters import IDEOGRAPHS
+from pocketbert_runtime.tokenizers.framing import Frame
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import (
+    CLS,
+    MAX_CHARACTERS_PER_WORD,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+)
 
 # The first private-use character. The normalization drops them, so they never occur in a text when it is matched.
 _FIRST_PRIVATE_USE = 0xE000
@@ -133,7 +141,7 @@ class WordPieceGraph(tf.Module):
 
     def _encode_graph(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
         with tf.device("CPU:0"):
-            return self.frame.pack(self.tokenize(texts), None, max_length, pad_to)
+            return packed(self.frame, self.tokenize(texts), None, max_length, pad_to)
 
     def _encode_pairs_graph(
         self, texts: tf.Tensor, pairs: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor
@@ -141,7 +149,7 @@ class WordPieceGraph(tf.Module):
         with tf.device("CPU:0"):
             tf.debugging.assert_equal(tf.size(texts), tf.size(pairs), "each text must have a pair")
             both = self.tokenize(tf.concat([texts, pairs], 0))
-            return self.frame.pack(both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
+            return packed(self.frame, both[: tf.size(texts)], both[tf.size(texts) :], max_length, pad_to)
 
     def _tokens(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Tokenizes with offsets: ASCII, where bytes are characters, with tensorflow-text; others on the slow path."""

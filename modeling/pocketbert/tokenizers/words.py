@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import TokenizerConfig
-from pocketbert.tokenizers.bert_unicode import DROPPED, ISOLATED, SPACE, WORD, normalization
-
-MAX_CHARACTERS_PER_WORD = 100
+from pocketbert.tokenizers.bert_unicode import normalization
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED, SPACE, WORD
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import MAX_CHARACTERS_PER_WORD
 
 
 class Words(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.heads_config import described_heads
+from pocketbert_runtime.heads_config import described_heads
 
 if TYPE_CHECKING:
     import numpy as np

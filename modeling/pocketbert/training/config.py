@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.recipes import QatRecipe
-from pocketbert.tokenizers.truncation import parse_truncation
 from pocketbert.training.class_weights import parse_class_weights
 from pocketbert.training.stage import part_problems
 from pocketbert.training.weight_patterns import parse_rate_factors, pattern_problems
+from pocketbert_runtime.tokenizers.truncation import parse_truncation
 
 if TYPE_CHECKING:
     from pocketbert.model import Model

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pocketbert.notation import argument
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, head_tokens, room_problem
 from pocketbert.training.stage import Stage
+from pocketbert_runtime.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, head_tokens, room_problem
 
 if TYPE_CHECKING:
-    from pocketbert.tokenizers.vocabulary import Vocabulary
     from pocketbert.training.run_data import RunData
+    from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def truncation_problems(

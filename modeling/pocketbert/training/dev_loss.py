@@ -10,8 +10,11 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.tasks.base import Task
-from pocketbert.tasks.interfaces import Evaluator, Forward, Outputs
-from pocketbert.tasks.parts import part_labels, part_outputs, weighted_sum
+from pocketbert.tasks.interfaces import Evaluator
+from pocketbert.tasks.parts import part_labels, weighted_sum
+from pocketbert_runtime.answers.several import part_outputs
+from pocketbert_runtime.forward import Forward, Outputs
+from pocketbert_runtime.rows import TokenRows
 
 if TYPE_CHECKING:
     from pocketbert.tasks.mistakes import Mistake
@@ -29,9 +32,9 @@ class KeptOutputs:
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
         self.outputs: list[Outputs] = []
-        self.encoded: list[EncodedExamples] = []
+        self.encoded: list[TokenRows] = []
 
-    def __call__(self, encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+    def __call__(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         self.encoded.append(encoded)
         self.outputs.append(self._forward(encoded, show_progress=show_progress))
         return self.outputs[-1]
@@ -93,9 +96,11 @@ class LossEvaluator:
     def encoded(self) -> EncodedExamples:
         """The dev split's rows with labels, encoded on first use."""
         if self._encoded is None:
-            first = self._forward.encoded[:1]
-            has_labels = len(self._forward.encoded) == 1 and first[0].labels is not None
-            self._encoded = first[0] if has_labels else self._labelled()
+            rows = self._forward.encoded[0] if len(self._forward.encoded) == 1 else None
+            if isinstance(rows, EncodedExamples) and rows.labels is not None:
+                self._encoded = rows
+            else:
+                self._encoded = self._labelled()
         return self._encoded
 
     @property

@@ -14,13 +14,11 @@ import numpy as np
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.windows import WindowOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.tasks.registry import TASKS, get_task, listed, supervised_kinds
-from pocketbert.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, room_problem
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.class_weights import BALANCED, class_weights, class_weights_by_head
 from pocketbert.training.config import FIXED_IN_A_GRID, WINDOW_OPTIONS, FinetuneConfig, FinetuneResult, RunConfig
@@ -37,6 +35,8 @@ from pocketbert.training.run_folder import REPORT_FILE
 from pocketbert.training.score_report import show_or_hide_texts
 from pocketbert.training.trainer import run_plan
 from pocketbert.trials.workers import Workers
+from pocketbert_runtime.tokenizers.truncation import HEAD, LONGEST_FIRST, ONLY_SECOND, room_problem
+from pocketbert_runtime.windows import WindowOptions
 
 # With 500 pairs, separate texts are as good on three tasks; with all pairs, on two (docs/results/small-data.md).
 _FEW_PAIRS = 1000

@@ -20,8 +20,6 @@ from pocketbert.heads_config import with_decisions_of
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.tasks.interfaces import Outputs
-from pocketbert.tasks.outputs import check_finite_answers
 from pocketbert.tasks.registry import TASKS, listed, supervised_kinds, supervised_task
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
 from pocketbert.training.decision_options import choice_of
@@ -45,6 +43,7 @@ from pocketbert.training.score_report import page, show_or_hide_texts
 from pocketbert.training.stage import Stage
 from pocketbert.training.trainer import Trainer, run_plan
 from pocketbert.trials.jobs import RESULT_FILE, read_result
+from pocketbert_runtime.forward import Outputs, check_finite_answers
 
 if TYPE_CHECKING:
     from pocketbert.model import Model

@@ -18,8 +18,8 @@ from pocketbert.model import Model
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.classification import mean_vectors
 from pocketbert.tasks.linear_fits import LinearFit, LinearForm, fit_linear
-from pocketbert.tasks.outputs import GatheredOutputs
 from pocketbert.tasks.separate_pairs import pair_features
+from pocketbert_runtime.forward import GatheredOutputs
 
 Pooling = Literal["first", "mean"]
 # Most tokens in a fit: more hardly change it.

@@ -30,14 +30,14 @@ from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import model_or_start, task_of_asset
 from pocketbert.data.task_data import TaskData
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.kept_heads import head_arrays, log_heads
 from pocketbert.training.state import digest_directory
+from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

@@ -11,10 +11,11 @@ import numpy as np
 from pocketbert.checkpoints.directory import DirectoryDescription, ModelDirectory, has_new_biases
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig, TaskConfig, head_names
-from pocketbert.heads_config import described_heads, has_decisions, poolings, same_heads, with_poolings_of
-from pocketbert.label_names import label_positions
+from pocketbert.heads_config import has_decisions, poolings, same_heads, with_poolings_of
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert_runtime.heads_config import described_heads
+from pocketbert_runtime.label_names import label_positions
 
 if TYPE_CHECKING:
     from pocketbert.model import Model

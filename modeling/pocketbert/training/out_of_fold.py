@@ -14,15 +14,16 @@ import numpy as np
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.tasks.decisions import DecisionChoice, described_decisions
-from pocketbert.tasks.interfaces import Outputs, Rows
+from pocketbert.tasks.interfaces import Rows
 from pocketbert.tasks.mistakes import MOST_MISTAKES
-from pocketbert.tasks.parts import part_outputs
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.training.run_folder import spread
+from pocketbert_runtime.answers.several import part_outputs
+from pocketbert_runtime.forward import Outputs
+from pocketbert_runtime.rows import TokenRows
 
 if TYPE_CHECKING:
-    from pocketbert.data.batches import EncodedExamples
     from pocketbert.tasks.mistakes import Mistake
 
 
@@ -215,7 +216,7 @@ class OutOfFold:
         return {"decisions": described["coverage"][0] if "coverage" in described else described}
 
     def _evaluator(self, task: Any, data: Any, outputs: Outputs) -> Any:
-        def forward(encoded: EncodedExamples, *, show_progress: bool = False) -> Outputs:
+        def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
             return outputs
 
         return task.evaluator(forward, data, *self._inputs, metrics=self._data.metrics, **self._windows)

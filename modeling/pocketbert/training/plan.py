@@ -17,7 +17,6 @@ from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.cut_texts import truncation_problems
 from pocketbert.training.decision_options import choice_problems
@@ -31,6 +30,7 @@ from pocketbert.training.stage_batches import StageBatches, encoded_batches, pre
 from pocketbert.training.state import TrainState
 from pocketbert.training.step import TrainingModel
 from pocketbert.training.weight_patterns import parse_rate_factors, rate_factors_by_name
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer

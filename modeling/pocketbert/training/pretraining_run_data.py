@@ -15,11 +15,11 @@ from pocketbert.model import Model
 from pocketbert.notation import argument, command
 from pocketbert.tasks.masked_lm import is_labelled
 from pocketbert.tasks.outputs import check_finite
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import tokenizer_problems
 from pocketbert.training.run_data import RunData, StageEvaluator
 from pocketbert.training.stage import Stage
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # Examples per model call.
 BATCH_SIZE = 32
@@ -83,7 +83,7 @@ class PretrainingRunData(RunData):
         vocabularies: Mapping[str, Vocabulary | None],
     ) -> list[str]:
         """See `RunData`; checks pooler, segments, length and vocabulary."""
-        from pocketbert.tokenizers.wordpiece import read_vocabulary
+        from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
         problems = []
         if config.pooler == "none":

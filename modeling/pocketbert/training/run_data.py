@@ -24,11 +24,11 @@ from pocketbert.progress import log_info, track
 from pocketbert.tasks.metrics import listed_metrics
 from pocketbert.tasks.outputs import ModelForward
 from pocketbert.tasks.registry import listed, supervised_task
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.config import RunConfig
 from pocketbert.training.decision_options import choice_of
 from pocketbert.training.dev_loss import KeptOutputs, LossEvaluator
 from pocketbert.training.stage import Stage
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from pocketbert.data.pretraining.reader import PretrainingData

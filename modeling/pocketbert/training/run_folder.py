@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
-from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
 from pocketbert.trials.jobs import RESULT_FILE, read_result
+from pocketbert_runtime.json_reading import parse_json, read_bytes, read_members
 
 if TYPE_CHECKING:
     from pocketbert.training.distribution import Distribution

@@ -18,11 +18,11 @@ from safetensors import SafetensorError, safe_open
 from pocketbert.checkpoints.module_layout import model_files
 from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
-from pocketbert.json_reading import from_json, parse_json
 from pocketbert.training.loss_scaling import loss_scale_state
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.stage import Stage
 from pocketbert.training.step import TrainingModel
+from pocketbert_runtime.json_reading import from_json, parse_json
 
 _POSITION_KEY, _DIGEST_KEY = "position", "sha256"
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pocketbert.files import write_json
-from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import parse_json, read_bytes, read_members
 
 # Seconds between two saves, and more seconds than any run has.
 _SAVED_EVERY, _MOST = 5.0, 1e12

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json, read_bytes, read_members
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import parse_json, read_bytes, read_members
 
 RESULT_FILE = "result.json"
 # Trains with a point's options and a seed; writes `result.json` with `main_metric` and `metrics` into a folder; raises

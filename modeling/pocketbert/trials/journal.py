@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
-from pocketbert.json_reading import from_json, parse_json, read_bytes
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import from_json, parse_json, read_bytes
 
 Record = TypeVar("Record")
 

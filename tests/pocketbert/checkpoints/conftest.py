@@ -9,7 +9,7 @@ from tiny_models import SENTIMENT, random_tensors, tiny_bert
 
 from pocketbert.checkpoints.directory import write_directory
 from pocketbert.configs import TokenizerConfig
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="session")

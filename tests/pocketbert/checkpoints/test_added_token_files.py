@@ -16,8 +16,8 @@ import pocketbert as pb
 from pocketbert.checkpoints.directory import write_directory
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, write_vocabulary_files
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 _LETTERS = [*"abcdeéEnix!?.,[]<>1中京あİß½"]
 _PIECES = [*SPECIAL_TOKENS, "[unused1]", *_LETTERS, *(f"##{letter}" for letter in _LETTERS), "the", "unused"]

@@ -14,7 +14,7 @@ from tiny_models import random_tensors, tiny_mobilebert
 from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.configs import TokenizerConfig
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def convert(capsys, *arguments):

@@ -23,7 +23,7 @@ from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 CASES = "bert_classifier bert_gelu bert_relu bert_span mobilebert mobilebert_layernorm_gelu mobilebert_tiny roberta"
 

@@ -23,7 +23,7 @@ from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def test_everything_wrong_is_listed_at_once(written):

@@ -16,7 +16,7 @@ from tiny_tokenizers import SENTENCES, byte_bpe_files, byte_bpe_json, unigram_fi
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory, write_directory
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 TEXTS = [*SENTENCES, "cafe\u0301 ½ <mask> the </s>", "", "\x00 ☃☃"]
 

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 TEXTS = ["a lovely warm film", "the plot and the story of an actor scene", "dull"]
 WIDTH, OUTPUTS = tiny_finetuning.CONFIG.hidden_size, 11

@@ -18,7 +18,7 @@ from pocketbert.checkpoints.spare_rows import MOST_SPARE_ROWS
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.pruning.vocabulary import trim_vocabulary
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
 TEXTS = ["a bad cab", "Head"]

@@ -12,8 +12,8 @@ from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.model import from_pretrained
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 _LETTERS = ["e", "é", "E", "É", "n", "中", "文", "a", "i", "İ", "!", "x", "##x"]
 _PIECES = [

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pocketbert.data import batches
-from pocketbert.data.batches import EncodedExamples, bucketed, dataset, encode, plan_batches
+from pocketbert.data.batches import EncodedExamples, dataset, encode, plan_batches
 from pocketbert.data.examples import Examples
+from pocketbert_runtime.rows import bucketed
 
 
 class LetterTokenizer:
@@ -135,7 +136,7 @@ def encoded() -> EncodedExamples:
 
 
 def test_encode_in_chunks_equals_at_once(monkeypatch: pytest.MonkeyPatch, encoded: EncodedExamples) -> None:
-    monkeypatch.setattr(batches, "_TEXTS_A_CALL", 13)
+    monkeypatch.setattr("pocketbert_runtime.rows._TEXTS_A_CALL", 13)
     tokenizer = LetterTokenizer()
     chunked = encode(_examples(101), tokenizer, max_length=45)
     assert tokenizer.calls == [13] * 7 + [10]

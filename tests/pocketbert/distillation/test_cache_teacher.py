@@ -19,8 +19,8 @@ from pocketbert.distillation.cache_teacher import cache_targets, target_specs
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, teacher_digest, tokenizer_digest
 from pocketbert.errors import UserError
 from pocketbert.model import Model, from_pretrained
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.stage import OptimizerConfig, Stage, Steps
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # Four shards or so of 41 sentences.
 SHARD_BYTES = 60_000

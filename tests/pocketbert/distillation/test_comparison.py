@@ -224,7 +224,7 @@ def test_both_start_from_the_same_weights(
 
 
 def test_evaluations_divide_the_steps_evenly(tmp_path: Path) -> None:
-    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
+    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), 23, 0)
 
     def plans(count: int, evaluations: int | None, numbers: int) -> list[list[np.ndarray]]:
         stage = toy_method.label_stage(duration=Steps(count), evaluations=evaluations)

@@ -121,7 +121,7 @@ def test_long_inputs_have_berts_mask_count(teacher: Path, length: int, fewest: i
     tokenizer = pb.from_pretrained(teacher).tokenizer
     words = np.full(length, 20, np.int32)
     words[0], words[-1] = tokenizer.cls_token_id, tokenizer.sep_token_id
-    encoded = EncodedExamples(words, np.zeros(length, np.int8), np.array([0, length]), None, length, 0)
+    encoded = EncodedExamples(words, np.zeros(length, np.int8), np.array([0, length]), length, 0)
     stage = toy_method.label_stage()
     (batch,) = encoded_batches(stage, encoded, seed=3, masks=tokenizer).elements([np.array([0])], 0)
     # round(0.15 * 128) = 19 and round(0.15 * 300) = 45 are chosen, of which nine tenths change: 17 and 40 on average,

@@ -18,8 +18,8 @@ from pocketbert.distillation import methods
 from pocketbert.distillation.method import DistillationSpec, Method, plan_stages
 from pocketbert.errors import UserError
 from pocketbert.options import describe_options, option_problems
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.training.stage import Epochs, OptimizerConfig, Stage, Steps
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 TASK = TaskConfig(kind="classification", name="mine", labels=("no", "yes"))
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

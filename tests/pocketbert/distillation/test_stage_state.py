@@ -20,7 +20,7 @@ from pocketbert.training.state import TrainState, read_state, restore_stage, wri
 
 def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
     student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
-    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
+    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), 23, 0)
     stage = toy_method.label_stage()
     data = encoded_batches(stage, encoded, seed=0)
 
@@ -37,7 +37,7 @@ def test_each_stage_draws_its_own_dropout(tmp_path: Path) -> None:
 
 def test_moments_are_carried_or_reset(tmp_path: Path) -> None:
     student = pb.from_preset(tiny_distillation.STUDENT, task=(tiny_distillation.TASK,), seed=1)
-    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), None, 23, 0)
+    encoded = batches.EncodedExamples(np.ones(40, np.int32), np.ones(40, np.int32), np.arange(41), 23, 0)
 
     def started(optimizer_state: str, position: TrainState) -> tuple[Any, dict[str, tf.Variable], TrainState]:
         stage = toy_method.label_stage(optimizer_state=optimizer_state)

@@ -15,12 +15,12 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.distillation.confidence import confident
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert_runtime.decision_config import DecisionConfig
 
 PREDICTIONS = {"max_length": 23, "without": ("embedding", "transformer"), "prediction_epochs": 1}
 

@@ -15,7 +15,7 @@ import pocketbert as pb
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.pruning.vocabulary import trim_vocabulary
-from pocketbert.tokenizers.byte_bpe_files import byte_characters
+from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 TASK = TaskConfig(kind="masked_lm")

@@ -10,8 +10,8 @@ import pytest
 from sample_models import CANDIDATE
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import from_json
 from pocketbert.search.journal import Candidate, SearchJournal, StageEnd
+from pocketbert_runtime.json_reading import from_json
 
 
 def candidate(**changes: Any) -> Candidate:

@@ -18,7 +18,6 @@ from sklearn.metrics import (
 )
 
 from pocketbert.configs import TaskConfig
-from pocketbert.decision_config import DecisionConfig
 from pocketbert.errors import UserError
 from pocketbert.recipes import RECIPES
 from pocketbert.tasks.decisions import (
@@ -30,6 +29,7 @@ from pocketbert.tasks.decisions import (
 )
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks.outputs import check_labels
+from pocketbert_runtime.decision_config import DecisionConfig
 
 TWO, FIVE = ("low", "high"), ("a", "b", "c", "d", "e")
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketbert.data.readers.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
 from pocketbert.tasks.answer_scores import MLQA_LANGUAGES, mlqa_normalizer, mlqa_scorer
+from pocketbert_runtime.windows import Question
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
 from pocketbert.layers.loss_normalization import count_weights, normalize_by, shared_totals
-from pocketbert.tasks.parts import packed_labels, part_labels, part_outputs
+from pocketbert.tasks.parts import packed_labels, part_labels
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tasks.registry import get_task
 from pocketbert.tasks.several import Several
 from pocketbert.training.dev_loss import mean_loss
+from pocketbert_runtime.answers.several import part_outputs
 
 MOOD = TaskConfig(kind="classification", name="mood", labels=("low", "middle", "high"), dropout=0.0)
 TOPICS = TaskConfig(kind="multi_label", name="topics", labels=("a", "b"), dropout=0.0)

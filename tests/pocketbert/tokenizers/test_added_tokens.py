@@ -11,8 +11,8 @@ import tensorflow as tf
 from tiny_tokenizers import byte_bpe_files, unigram_file
 
 import pocketbert as pb
-from pocketbert.tokenizers.vocabulary import Vocabulary
-from pocketbert.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
 
 PIECES = [*SPECIAL_TOKENS, "the", "cat", "##s", "e", "1", "[", "]", "ing"]
 

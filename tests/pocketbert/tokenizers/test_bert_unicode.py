@@ -5,16 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pocketbert.tokenizers.bert_unicode import (
-    CODE_POINTS,
-    DROPPED,
-    ISOLATED,
-    SPACE,
-    WORD,
-    Normalization,
-    normalization,
-    normalized,
-)
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, Normalization, normalization, normalized
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED, SPACE, WORD
 
 SURROGATES = range(0xD800, 0xE000)
 

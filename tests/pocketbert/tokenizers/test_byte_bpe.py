@@ -15,7 +15,7 @@ from awkward_texts import awkward_texts
 from tiny_tokenizers import SENTENCES, byte_bpe_files
 
 import pocketbert as pb
-from pocketbert.tokenizers.byte_bpe_files import byte_characters
+from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters
 
 NAMES = {"input_ids": "input_word_ids", "attention_mask": "input_mask"}
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})

@@ -10,8 +10,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 import pocketbert as pb
-from pocketbert.tokenizers.bert_unicode import CODE_POINTS, DROPPED, PRIVATE_USE, SPACE, normalization
+from pocketbert.tokenizers.bert_unicode import CODE_POINTS, PRIVATE_USE, normalization
 from pocketbert.tokenizers.normalizer_model import normalizer_model
+from pocketbert_runtime.tokenizers.bert_characters import DROPPED, SPACE
 
 ABSENT = 0xE000
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -13,7 +13,7 @@ from tiny_tokenizers import byte_bpe_files, byte_bpe_json, unigram_file
 import pocketbert as pb
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, write_vocabulary_files
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 transformers = pytest.importorskip("transformers")
 TEXTS = ["the cat sat", " the cat", "cats<mask>cat </s>the", "", "\tthe", "é!", "\u00a0the"]

@@ -11,7 +11,7 @@ import pytest
 from tiny_tokenizers import charsmap, unigram_file
 
 import pocketbert as pb
-from pocketbert.tokenizers.sentencepiece_model import fairseq_tokens, make_model
+from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, make_model
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 

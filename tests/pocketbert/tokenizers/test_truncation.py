@@ -19,7 +19,7 @@ from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, write
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.opening import open_tokenizer
-from pocketbert.tokenizers.truncation import parse_truncation, room_problem
+from pocketbert_runtime.tokenizers.truncation import parse_truncation, room_problem
 
 NAMES = {"input_ids": "input_word_ids", "attention_mask": "input_mask"}
 KINDS = ("wordpiece", "byte_bpe", "unigram")

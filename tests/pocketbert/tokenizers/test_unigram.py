@@ -14,7 +14,7 @@ from test_byte_bpe import SENTENCES, hard_texts
 from tiny_tokenizers import unigram_file
 
 import pocketbert as pb
-from pocketbert.tokenizers import sentencepiece_model
+from pocketbert_runtime.tokenizers import sentencepiece_model
 
 NAMES = {"input_ids": "input_word_ids", "attention_mask": "input_mask"}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import pocketbert as pb
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "the", "cat", "##s", "sat", "##urn", "on", ".", "一"]

@@ -261,7 +261,7 @@ assert all(map(np.array_equal, first, again))
 
 # 25 labelled examples in batches of 8: the last step has one, which two replicas cannot share.
 offsets = np.arange(26)
-encoded = EncodedExamples(np.arange(25, dtype=np.int32), np.zeros(25, np.int32), offsets, None, 23, 0)
+encoded = EncodedExamples(np.arange(25, dtype=np.int32), np.zeros(25, np.int32), offsets, 23, 0)
 data = encoded_batches(toy_method.label_stage(batch_size=8), encoded, 0, distribution.replicas)
 plan = data.rows(0)
 assert [len(row) for row in plan] == [8, 8, 8]

@@ -18,10 +18,10 @@ from pocketbert import cli
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import is_positive, positive_pairs, single_texts, text_numbers
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.tasks.embedding import EmbeddingRows, pair_losses
 from pocketbert.training.config import FinetuneConfig
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 WORDS = {"high": tiny_finetuning.GOOD, "low": tiny_finetuning.BAD}
 OPTIONS = FinetuneConfig(epochs=6, batch_size=16, learning_rate=3e-3, max_length=12)
@@ -96,7 +96,7 @@ def test_recall_ignores_equal_texts() -> None:
     data = pairs_of("abbc", "vwxa")
     directions = {"a": [1.0, 0.0], "v": [0.9, 0.4], "b": [0.0, 1.0], "w": [0.1, 1.0], "x": [0.3, 0.9], "c": [-1.0, 0.1]}
     vectors = np.array([directions[text] for text in single_texts(data).texts], np.float32)
-    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, None, 9, 0), data)  # type: ignore[arg-type]
+    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, 9, 0), data)  # type: ignore[arg-type]
     # Only c misses its partner.
     assert rows.compute({"embedding": vectors}, ["recall_at_1"]) == {"recall_at_1": 0.75}
 

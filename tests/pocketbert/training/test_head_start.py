@@ -18,13 +18,13 @@ import pocketbert as pb
 from pocketbert._keras import tf_keras
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.json_reading import read_json
 from pocketbert.tasks.classification import mean_vectors
 from pocketbert.tasks.linear_fits import fit_linear
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.tasks.temperature import softmax_temperature
 from pocketbert.training import head_start
 from pocketbert.training.head_start import fit_head
+from pocketbert_runtime.json_reading import read_json
 
 RANDOM = np.random.default_rng(11)
 

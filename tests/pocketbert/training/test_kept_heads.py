@@ -18,12 +18,12 @@ from pocketbert.checkpoints.directory import read_directory
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.planning import plan_distillation
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.initialization import make_model, plan_model
 from pocketbert.training.kept_heads import head_arrays
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 MOODS = TaskConfig(kind="classification", labels=("low", "so so", "high"))
 

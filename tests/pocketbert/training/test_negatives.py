@@ -86,7 +86,7 @@ def test_recall_counts_negatives_as_documents() -> None:
     directions = {"a": [1.0, 0.0], "p": [0.8, 0.6], "n": [0.9, 0.3], "b": [0.0, 1.0], "q": [0.1, 1.0], "m": [-1.0, 0.0]}
     data = triplets("ab", "pq", "nm")
     vectors = np.array([directions[text] for text in single_texts(data).texts], np.float32)
-    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, None, 9, 0), data)  # type: ignore[arg-type]
+    rows = EmbeddingRows(EncodedExamples(*[np.zeros(1)] * 3, 9, 0), data)  # type: ignore[arg-type]
     # The negative n is nearer to a than its partner p.
     assert rows.compute({"embedding": vectors}, ["recall_at_1", "recall_at_10"]) == {
         "recall_at_1": 0.5,

@@ -26,7 +26,6 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.planning import plan_distillation
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tasks.registry import supervised_task
@@ -35,6 +34,7 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import plan_finetuning
 from pocketbert.training.head_start import fit_head
 from pocketbert.training.state import write_checkpoint
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 LABELS = ("differ", "same")
 TASK = TaskConfig(kind="classification", name="moods", labels=LABELS)

@@ -21,19 +21,20 @@ from pocketbert import cli
 from pocketbert.commands import task_options
 from pocketbert.commands.task_options import TableOptions, TaskOptions
 from pocketbert.data.batches import EncodedExamples
-from pocketbert.data.readers.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import TrainingFailed
 from pocketbert.tasks.answer_scores import squad_2_score
-from pocketbert.tasks.answers import Answer, Answered
 from pocketbert.tasks.interfaces import Evaluator
 from pocketbert.tasks.outputs import ModelForward
-from pocketbert.tasks.question_answering import QuestionScores, encode_questions, read_answers
+from pocketbert.tasks.question_answering import QuestionScores, encode_questions
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training import trainer
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert_runtime.answers.best_spans import Answer, Answered
+from pocketbert_runtime.answers.span import read_answers
+from pocketbert_runtime.windows import Question, WindowOptions, make_windows
 
 CONFIG = FinetuneConfig(learning_rate=3e-3, epochs=2, batch_size=16, max_length=tiny_questions.MAX_LENGTH)
 RUN = RunConfig()

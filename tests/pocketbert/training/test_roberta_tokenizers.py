@@ -20,9 +20,9 @@ from pocketbert.checkpoints.huggingface import write_config
 from pocketbert.configs import TaskConfig
 from pocketbert.data.pretraining.masking import MaskingVocabulary
 from pocketbert.data.readers.questions import QuestionFile
-from pocketbert.data.windows import WindowOptions, make_windows
 from pocketbert.errors import UserError
 from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_runtime.windows import WindowOptions, make_windows
 
 KINDS = ("byte_bpe", "unigram")
 # All positions of the tiny models, so that every command truncates at the same place.

@@ -13,12 +13,12 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.recipes import RECIPES
-from pocketbert.tasks.multi_label import sigmoid_of
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.checks.label_order import in_order_of
 from pocketbert_export.checks.outputs import check_labels
+from pocketbert_runtime.answers.probabilities import sigmoid_of
 
 WORDS = {"kind": tiny_finetuning.GOOD, "rude": tiny_finetuning.BAD}
 

@@ -19,6 +19,7 @@ from ai_edge_litert.interpreter import Interpreter
 from scipy.special import softmax
 
 import pocketbert as pb
+import pocketbert_runtime
 from pocketbert.cli import main
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
@@ -78,11 +79,12 @@ def bundle(model: Model, tmp_path_factory: pytest.TempPathFactory) -> pb.Bundle:
 def test_bundle_answers_as_the_model(model: Model, bundle: pb.Bundle) -> None:
     data = pairs(37, seed=7)
     expected = softmax(raw(model, data).astype(np.float64), axis=1)
-    answers = bundle.predict(list(zip(data.texts, data.pairs, strict=True)))
-    shares = [[answer["probabilities"][label] for label in LABELS] for answer in answers]
-    np.testing.assert_allclose(shares, expected, atol=1e-4)
-    assert [answer["label"] for answer in answers] == [LABELS[index] for index in expected.argmax(axis=1)]
-    assert len({answer["label"] for answer in answers}) > 1
+    for opened in (bundle, pocketbert_runtime.Bundle.open(bundle.directory)):
+        answers = opened.predict(list(zip(data.texts, data.pairs, strict=True)))
+        shares = [[answer["probabilities"][label] for label in LABELS] for answer in answers]
+        np.testing.assert_allclose(shares, expected, atol=1e-4)
+        assert [answer["label"] for answer in answers] == [LABELS[index] for index in expected.argmax(axis=1)]
+        assert len({answer["label"] for answer in answers}) > 1
 
 
 @pytest.mark.one_of_each

@@ -12,10 +12,10 @@ from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.tasks import outputs
-from pocketbert.tasks.classification import probabilities_of
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_predictor
+from pocketbert_runtime.answers.probabilities import probabilities_of
 
 # Of 3, 12, 4, 8, 5 and, cut, 19 of 30 tokens with the special ones: the two lengths alternate.
 TEXTS = [

@@ -13,12 +13,12 @@ import tiny_finetuning
 from seqeval.metrics import f1_score
 
 from pocketbert import cli
-from pocketbert.data.readers.iob import iob2
 from pocketbert.data.readers.tagged_texts import read_tagged
 from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_predictor
 from pocketbert_export.checks.outputs import check_labels
+from pocketbert_runtime.answers.tags import iob2
 
 WORDS = {"MOOD": tiny_finetuning.GOOD, "FLAW": tiny_finetuning.BAD}
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import pocketbert as pb
+import pocketbert_runtime
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
@@ -56,8 +57,9 @@ def test_bundle_answers_for_the_kept_tokens(exported: Path, small_directory: Pat
     assert len(row) == LENGTH
     inputs = {"input_word_ids": [row], "input_mask": [[1] * LENGTH], "input_type_ids": [[0] * LENGTH]}
     expected = model({name: tf.constant(value) for name, value in inputs.items()})["logits"].numpy()[0]
-    received = Bundle.open(exported / "bundle").predictor().logits([TEXT])[0]
-    np.testing.assert_allclose(received, expected, atol=TOLERANCE * np.abs(expected).max())
+    for bundle in (Bundle.open(exported / "bundle"), pocketbert_runtime.Bundle.open(exported / "bundle")):
+        received = bundle.predictor().logits([TEXT])[0]
+        np.testing.assert_allclose(received, expected, atol=TOLERANCE * np.abs(expected).max())
     own = pb.from_pretrained(exported / "model")
     np.testing.assert_allclose(own(own.tokenizer([TEXT], max_length=LENGTH))["logits"].numpy()[0], expected, atol=1e-5)
 

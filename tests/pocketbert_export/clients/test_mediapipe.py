@@ -23,7 +23,6 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig, TokenizerConfig
 from pocketbert.data import assets
 from pocketbert.errors import UserError
-from pocketbert.tokenizers.vocabulary import Vocabulary
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.clients import mediapipe_client, mediapipe_files
@@ -38,6 +37,7 @@ from pocketbert_export.clients.mediapipe_files import (
 )
 from pocketbert_export.tflite.graph import operator_name
 from pocketbert_export.tflite.model_metadata import append_files
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 TEXTS = ("the film is good .", "a Dull, DULL story", "Gööd film", "the sun walks\u00a0and rain", "[MASK] dog")
 

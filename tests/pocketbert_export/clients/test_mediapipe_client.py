@@ -18,11 +18,9 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.glue import read_glue
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import from_preset, from_pretrained
 from pocketbert.recipes import RECIPES
-from pocketbert.tokenizers.wordpiece_vocabulary import read_vocabulary
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.clients import mediapipe_files
 from pocketbert_export.clients.mediapipe_client import MEDIAPIPE, check_answers, run_client
@@ -31,6 +29,8 @@ from pocketbert_export.exporter import export
 from pocketbert_export.tflite.graph import read_model, write_model
 from pocketbert_export.tflite.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.tflite.runtimes import RuntimeRefused
+from pocketbert_runtime.embedding_config import EmbeddingConfig
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("CI", "").lower() != "true" and not MEDIAPIPE.exists,

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export.clients.serving import write_serving_model
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 # Of different lengths, one longer than 11 tokens.
 TEXTS = ["the film is good .", "A döll, dull Film", "", "walks walked " * 9, "[SEP] dog"]

@@ -20,11 +20,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.train_dev_split import train_dev_split
-from pocketbert.data.windows import WindowOptions, Windows
 from pocketbert.tasks import question_answering
 from pocketbert.tasks.predictor import Predictor
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.commands.last_lines import predict_line
+from pocketbert_runtime.windows import WindowOptions, Windows
 
 
 @pytest.fixture(scope="module")

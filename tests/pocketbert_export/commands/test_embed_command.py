@@ -16,8 +16,8 @@ from scipy.stats import pearsonr, spearmanr
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert_export.exporter import export
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 TEXTS = tiny_tasks.TEXTS[:9]
 PROMPTS = (("query", "the "), ("passage", "a film "))

@@ -16,8 +16,8 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.readers.tables import read_table
 from pocketbert.model import Model
-from pocketbert.tasks.class_names import described_probabilities
 from pocketbert_export.commands import answer_lines, predict
+from pocketbert_runtime.answers.probabilities import described_probabilities
 
 # What CSV must quote, a formula, a text that begins like JSON, and the name of the column.
 TEXTS = ['a "good", dull film', "so\nbright", "a cat,\r\nwalking", "bad\rly", "=1+1", "{film", "review"]

@@ -139,7 +139,7 @@ def test_windows_without_meaning_are_one_line(
 
 @pytest.mark.parametrize("kind", ["token_classification", "span", "embedding"])
 def test_tasks_without_one_answer_refuse(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pocketbert.embedding_config import EmbeddingConfig
+    from pocketbert_runtime.embedding_config import EmbeddingConfig
 
     labels = {"token_classification": ("person", "place")}.get(kind, ())
     embedding = EmbeddingConfig() if kind == "embedding" else None

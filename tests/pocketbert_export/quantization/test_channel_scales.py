@@ -15,7 +15,7 @@ from pocketbert_export.conversion.graph_optimization_options import GraphOptimiz
 from pocketbert_export.quantization.channel_scales import ChannelGroups, scale_channels
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import attention_products, operator_name, read_model
-from pocketbert_export.tflite.signatures import signature_name
+from pocketbert_runtime.bundles.description import signature_name
 
 LENGTHS = (7, 13)
 MOBILEBERT = networks.mobilebert_config()

@@ -17,7 +17,6 @@ from static_texts import LENGTHS, examples, sentences, table
 from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import LabelledData
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert_export.conversion.convert import to_tflite
@@ -34,8 +33,9 @@ from pocketbert_export.quantization.quantizers import QuantizedFile
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.graph import read_model
-from pocketbert_export.tflite.length_buckets import bucket_by_length
 from pocketbert_export.tflite.op_histogram import TYPE_NAMES
+from pocketbert_runtime.bundles.length_buckets import bucket_by_length
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert_export.conversion.convert import to_tflite
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.tflite.length_buckets import bucket_by_length
+from pocketbert_runtime.bundles.length_buckets import bucket_by_length
 
 LENGTHS = (11, 17)
 # Matrices of at least 1,024 weights are quantized.

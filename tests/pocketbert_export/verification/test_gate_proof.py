@@ -20,7 +20,7 @@ from ai_edge_litert.interpreter import Interpreter
 from tiny_tokenizers import unigram_file
 
 import pocketbert as pb
-from pocketbert.configs import EmbeddingConfig, TaskConfig
+from pocketbert.configs import TaskConfig
 from pocketbert.model import Model
 from pocketbert.presets import preset
 from pocketbert.recipes import RECIPES
@@ -32,6 +32,7 @@ from pocketbert_export.tflite.graph import read_model, write_model
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.verify import verify_bundle
 from pocketbert_export.verification.weight_checks import check_weights
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 LENGTHS = (7, 19)
 ANSWERS = 1000

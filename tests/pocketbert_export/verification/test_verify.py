@@ -23,10 +23,10 @@ from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.tflite import runtimes
-from pocketbert_export.tflite.length_buckets import bucket_by_length, fit_length
 from pocketbert_export.tflite.runtimes import LITERT, TFLITE_2_16
 from pocketbert_export.verification.validation_inputs import ValidationInputs, cut, with_noise
 from pocketbert_export.verification.verify import GateFailed, Verification, verify_bundle
+from pocketbert_runtime.bundles.length_buckets import bucket_by_length, fit_length
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,9 @@ from pocketbert.data.manifests import MANIFEST_NAME, StoredFile, digest_problems
 from pocketbert.data.pretraining.options import PretrainingOptions
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256, write_text
-from pocketbert.json_reading import from_json
 from pocketbert.progress import bar
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.json_reading import from_json
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 FORMAT = "pocketbert pretraining data"
 VERSION = 1

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from pocketbert.data.batches import EncodedExamples, dataset, index_rows
 from pocketbert.data.pretraining.options import MaskingOptions
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 NO_LABEL = -1
 # Sorts after all priorities, which are in [0, 1).

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.data.batches import BUCKET_MULTIPLE
 from pocketbert.data.pretraining.manifest import VocabularyFacts
 from pocketbert.data.pretraining.masking import NO_LABEL, Masked, MaskingVocabulary, mask_batch
 from pocketbert.data.pretraining.next_sentence import SPECIAL_TOKENS, SentencePair
 from pocketbert.data.pretraining.options import MaskingOptions
+from pocketbert_runtime.rows import BUCKET_MULTIPLE
 
 # A constant shape, so that masking is traced once.
 _EXAMPLES_A_CALL = 1024
@@ -157,7 +157,7 @@ def masked_decoder(max_length: int, masking: MaskingOptions) -> Callable[[tf.Ten
 
 
 def _width(lengths: tf.Tensor, max_length: int) -> tf.Tensor:
-    """Same as `pocketbert.data.batches.bucketed`, in the graph."""
+    """Same as `pocketbert_runtime.rows.bucketed`, in the graph."""
     longest = tf.reduce_max(lengths)
     return tf.minimum(-(-longest // BUCKET_MULTIPLE) * BUCKET_MULTIPLE, max_length)
 

@@ -39,7 +39,6 @@ from pocketbert.data.pretraining.shards import (
 from pocketbert.data.readers.text import TextFormat, estimated_text_bytes, text_files
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import named_after, sha256, write_bytes, write_json
-from pocketbert.json_reading import parse_json
 from pocketbert.notation import argument
 from pocketbert.output_folders import (
     check_directory,
@@ -54,6 +53,7 @@ from pocketbert.output_folders import (
 from pocketbert.processes import Parent, begin_worker
 from pocketbert.progress import bar
 from pocketbert.work_list import WorkList
+from pocketbert_runtime.json_reading import parse_json
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer

@@ -31,8 +31,8 @@ from pocketbert.data.pretraining.records import Masker, plain_records
 from pocketbert.data.readers.text import Document, TextCounts, TextFormat, estimated_text_bytes, file_documents
 from pocketbert.errors import UserError
 from pocketbert.files import new_file, sha256, stamp, write_json
-from pocketbert.json_reading import parse_json
 from pocketbert.notation import argument
+from pocketbert_runtime.json_reading import parse_json
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer

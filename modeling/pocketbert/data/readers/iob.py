@@ -1,9 +1,4 @@
-"""Word tags that mark spans: IOB1, IOB2 and BIOES.
-
-A tag is `O` or a prefix and a type, such as `B-LOC`. IOB1 (Ramshaw and Marcus 1995) has I- for each word in a span; B-
-only starts a span right after another one with the same type. IOB2 has B- for each span's first word. BIOES also has E-
-for the last word and S- for a single word.
-"""
+"""Word tags in files: types, and the schemes IOB1, IOB2 and BIOES; see `pocketbert_runtime.answers.tags`."""
 
 from __future__ import annotations
 
@@ -11,39 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pocketbert.errors import UserError
+from pocketbert_runtime.answers.tags import OUTSIDE, prefixed, type_of
 
-OUTSIDE = "O"
 SCHEMES = ("IOB1", "IOB2", "BIOES")
-_PREFIXES = "BIES"
-
-
-class WordSpan(NamedTuple):
-    """A word span.
-
-    Attributes:
-      first: index of the first word.
-      last: index of the last word.
-      label: span type.
-    """
-
-    first: int
-    last: int
-    label: str
 
 
 class _Violation(NamedTuple):
     line: int
     reason: str
-
-
-def is_tag(text: str) -> bool:
-    """Returns whether a text is `O`, or a prefix and a type."""
-    return text == OUTSIDE or (text[:1] in _PREFIXES and text[1:2] == "-" and len(text) > 2)
-
-
-def type_of(tag: str) -> str:
-    """Returns a tag's type; empty for `O`."""
-    return "" if tag == OUTSIDE else tag[2:]
 
 
 def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
@@ -54,26 +24,6 @@ def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
 def types_of_tags(labels: Sequence[str]) -> list[str]:
     """Returns the span types in a model's labels, in label order."""
     return list(dict.fromkeys(type_of(prefixed(label)) for label in labels if label != OUTSIDE))
-
-
-def prefixed(label: str) -> str:
-    """Returns a model's label as a tag, with I- if it has no prefix, such as `LOC`."""
-    return label if is_tag(label) else f"I-{label}"
-
-
-def spans_of(tags: Sequence[str]) -> list[WordSpan]:
-    """Decodes any tags to spans by conlleval's rules, as seqeval implements them: a changed type starts a span."""
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    return [WordSpan(first, last, label) for label, first, last in get_entities(list(tags))]
-
-
-def iob2(spans: Sequence[WordSpan], count: int) -> list[str]:
-    """Returns IOB2 tags for `count` words with these spans, which do not overlap."""
-    tags = [OUTSIDE] * count
-    for first, last, label in spans:
-        tags[first : last + 1] = [f"B-{label}", *[f"I-{label}"] * (last - first)]
-    return tags
 
 
 class SchemeCheck:

@@ -21,7 +21,7 @@ import ijson
 import numpy as np
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import MOST_DEPTH, MOST_DIGITS
+from pocketbert_runtime.json_reading import MOST_DEPTH, MOST_DIGITS
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LONG_NUMBER = re.compile(b"[0-9]{%d,}" % (MOST_DIGITS + 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
+from pocketbert_runtime.json_reading import parse_json
 
 _MOST_ROW_BYTES = 1 << 22
 

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,31 +28,11 @@ from pocketbert.data.readers.question_stream import Layout, find_layout, opened,
 from pocketbert.data.readers.rows import PROBLEMS_SHOWN, shown
 from pocketbert.errors import UserError
 from pocketbert.progress import log_info
+from pocketbert_runtime.windows import Question
 
 _FORMAT = '{"data": [{"paragraphs": [{"context": "…", "qas": [{"id": "…", "question": "…", "answers": […]}]}]}]}'
 # Question labels; _EMPTY is Hugging Face's pair of empty lists.
 _UNLABELLED, _ANSWERED, _IMPOSSIBLE, _EMPTY = range(4)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question, its paragraph and its answers.
-
-    Attributes:
-      id: id in the file.
-      question: question text.
-      context: the paragraph.
-      answers: correct answers, spans in `context`; empty if there are none or they are unknown.
-      starts: each answer's offset in `context`, in code points.
-      impossible: whether the file marks the question as unanswerable (SQuAD 2.0).
-    """
-
-    id: str
-    question: str
-    context: str
-    answers: tuple[str, ...]
-    starts: tuple[int, ...]
-    impossible: bool
 
 
 class QuestionFile:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
 from pocketbert.progress import log_info
+from pocketbert_runtime.json_reading import parse_json
 
 PROBLEMS_SHOWN = 5
 _CHARACTERS_SHOWN = 60

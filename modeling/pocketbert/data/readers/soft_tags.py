@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.readers.iob import OUTSIDE, iob2, prefixed, spans_of, tags_of_types, type_of
+from pocketbert.data.readers.iob import tags_of_types
 from pocketbert.data.readers.rows import RowProblems, json_object, listed, read_utf8, shown
 from pocketbert.data.readers.soft_labels import PROBABILITIES, checked_probabilities, normalized
 from pocketbert.data.readers.tagged_texts import TaggedTexts, read_tagged
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert_runtime.answers.tags import OUTSIDE, iob2, prefixed, spans_of, type_of
 
 WORDS = "words"
 _Path = str | os.PathLike[str]

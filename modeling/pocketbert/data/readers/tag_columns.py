@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert.data.readers.iob import OUTSIDE, SchemeCheck, iob2, is_tag, spans_of, type_of
+from pocketbert.data.readers.iob import SchemeCheck
 from pocketbert.data.readers.rows import RowProblems, shown
 from pocketbert.data.readers.soft_labels import row_cells
 from pocketbert.data.readers.table_objects import name_of
 from pocketbert.data.readers.tables import read_table
 from pocketbert.data.readers.tagged_texts import TaggedTexts, spans_on_words
 from pocketbert.errors import UserError
-from pocketbert.json_reading import parse_json
 from pocketbert.progress import log_info
+from pocketbert_runtime.answers.tags import OUTSIDE, iob2, is_tag, spans_of, type_of
+from pocketbert_runtime.json_reading import parse_json
 
 
 def read_tag_column(

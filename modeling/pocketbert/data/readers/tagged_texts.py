@@ -21,12 +21,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pocketbert.data.examples import Examples
-from pocketbert.data.readers.iob import OUTSIDE, SchemeCheck, WordSpan, iob2, is_tag, spans_of, type_of
+from pocketbert.data.readers.iob import SchemeCheck
 from pocketbert.data.readers.rows import RowProblems, json_object, read_utf8, shown
-from pocketbert.data.readers.word_splitting import split_words
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
+from pocketbert_runtime.answers.tags import OUTSIDE, WordSpan, iob2, is_tag, spans_of, type_of
+from pocketbert_runtime.answers.words import split_words
 
 _EXTENSIONS = (".conll", ".iob", ".iob2", ".bio", ".bioes")
 _SPANS = "spans"

@@ -27,9 +27,9 @@ from pocketbert.data.readers.rows import shown
 from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
-from pocketbert.json_reading import from_json
-from pocketbert.tokenizers.truncation import HEAD
-from pocketbert.tokenizers.vocabulary import Vocabulary, vocabulary_kind
+from pocketbert_runtime.json_reading import from_json
+from pocketbert_runtime.tokenizers.truncation import HEAD
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary, vocabulary_kind
 
 FORMAT = "pocketbert teacher cache"
 VERSION = 1

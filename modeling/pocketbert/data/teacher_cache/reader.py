@@ -23,7 +23,7 @@ from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
 from pocketbert.progress import bar
-from pocketbert.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import tensorflow as tf

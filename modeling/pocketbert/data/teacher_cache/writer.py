@@ -37,7 +37,7 @@ from pocketbert.files import write_bytes
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_held, held_directory
 from pocketbert.progress import bar, log_info
-from pocketbert.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES, Vocabulary
 
 # A killed run loses at most one shard, and a shard is in memory while it is made.
 SHARD_BYTES = 128 * 2**20

@@ -233,7 +233,7 @@ def encoded_examples(labels: np.ndarray | None = None) -> EncodedExamples:
     rows = [np.array([2, *generator.integers(5, 39, length - 2), 3], np.int32) for length in lengths]
     words = np.concatenate(rows)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return EncodedExamples(words, np.zeros_like(words), offsets, labels, 30, 0)
+    return EncodedExamples(words, np.zeros_like(words), offsets, 30, 0, labels=labels)
 
 
 def test_a_vocabularys_facts(tokenizer: Any) -> None:

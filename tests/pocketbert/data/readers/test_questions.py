@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pocketbert.data.readers.question_tasks import is_question_file
-from pocketbert.data.readers.questions import Question, QuestionFile
+from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.errors import UserError
+from pocketbert_runtime.windows import Question
 
 # The sixth character is one code point, two UTF-16 units and four bytes.
 CONTEXT = "Ada 𝒜 wrote the first program in 1843."

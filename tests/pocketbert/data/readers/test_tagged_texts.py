@@ -10,11 +10,11 @@ import pytest
 from transformers.models.bert.tokenization_bert import BasicTokenizer
 
 import pocketbert as pb
-from pocketbert.data.readers.iob import WordSpan, iob2, spans_of
 from pocketbert.data.readers.tagged_texts import plain_texts, read_tagged
-from pocketbert.data.readers.word_splitting import split_words
 from pocketbert.data.train_dev_split import train_dev_split
 from pocketbert.errors import UserError
+from pocketbert_runtime.answers.tags import WordSpan, iob2, spans_of
+from pocketbert_runtime.answers.words import split_words
 
 FOUR = """-DOCSTART- -X- -X- O
 

@@ -18,8 +18,8 @@ from pocketbert.distillation.initialization import TeacherLayers
 from pocketbert.distillation.losses import embedding_similarities
 from pocketbert.distillation.method import DistillationSpec
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
-from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert.errors import UserError
+from pocketbert_runtime.embedding_config import EmbeddingConfig
 
 RANDOM = np.random.default_rng(7)
 THEIRS, OURS = RANDOM.normal(size=(5, 11)).astype(np.float32), RANDOM.normal(size=(5, 8)).astype(np.float32)

@@ -16,7 +16,6 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.readers.questions import QuestionFile
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.windows import WindowOptions
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.distillation.plan import DistillationPlan
@@ -26,6 +25,7 @@ from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.tasks.question_answering import encode_questions
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert_runtime.windows import WindowOptions
 
 METHOD = TinyBERT(
     without=("augmentation",),

@@ -1,0 +1,1 @@
+"""Answers: from a network's outputs to the results of `predict`, a file for each task kind."""

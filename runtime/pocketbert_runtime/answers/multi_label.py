@@ -1,0 +1,42 @@
+"""Multi-label classification: any number of labels per text or pair, each with its own probability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pocketbert_runtime.answers.probabilities import described_probabilities, sigmoid_of, threshold_logits
+from pocketbert_runtime.answers.texts import TextAnswers
+
+
+class LabelAnswers(TextAnswers):
+    """Any number of labels for a text or a pair."""
+
+    kind = "multi_label"
+    has_independent_labels = True
+
+    def decide(self, logits: np.ndarray) -> np.ndarray:
+        """Int32 [N, labels], 1 if the probability reaches 0.5 or the label's threshold."""
+        return (self._above_thresholds(logits) >= 0).astype(np.int32)
+
+    def _above_thresholds(self, logits: np.ndarray) -> np.ndarray:
+        thresholds = threshold_logits(self.config.decisions, of_classes=False)
+        return logits if thresholds is None else logits - thresholds
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """A sigmoid for each label, float64 [N, labels]."""
+        return sigmoid_of(logits)
+
+    def describe(
+        self, logits: np.ndarray, *, top_k: int | None = None, soft_labels: bool = False, **options: Any
+    ) -> list[dict[str, Any]]:
+        """Returns `labels`, and `probabilities` by label or the best as `top`; see `described_probabilities`."""
+        names = self.config.labels
+        return [
+            {
+                "labels": [label for label, is_given in zip(names, decided, strict=True) if is_given],
+                **described_probabilities(names, sigmoid_of(values), top_k, soft_labels=soft_labels),
+            }
+            for values, decided in zip(logits, self.decide(logits), strict=True)
+        ]

@@ -1,0 +1,1 @@
+"""Bundles: folders with a `.tflite` file, its description and its tokenizer files."""

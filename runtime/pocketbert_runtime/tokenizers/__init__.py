@@ -1,0 +1,1 @@
+"""Tokenizers without TensorFlow: texts to ids and offsets, in NumPy arrays."""

@@ -1,0 +1,197 @@
+"""Reads and writes XLM-R's sentencepiece models.
+
+A model is a protocol buffer, defined in https://github.com/google/sentencepiece `sentencepiece_model.proto`. The module
+in `sentencepiece` needs a newer protobuf than TensorFlow allows, so this one declares the necessary fields again.
+Others are kept as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizers.extras import SENTENCEPIECE, needed
+from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+
+_MAX_FILE_BYTES = 1 << 26
+_MAX_LISTED = 5
+UNIGRAM, NORMAL, UNKNOWN, CONTROL = 1, 1, 2, 3
+# The first subwords in fairseq's models, whose ids XLM-R moves.
+_FIRST = ((UNK, UNKNOWN), (BOS, CONTROL), (EOS, CONTROL))
+FAIRSEQ_OFFSET = 1
+_FIRST_TOKENS = (BOS, PAD, EOS, UNK)
+
+_SCHEMA = """
+name: "pocketbert/sentencepiece_model.proto" package: "sentencepiece" syntax: "proto2"
+message_type { name: "Subword"
+  field { name: "text" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "score" number: 2 label: LABEL_OPTIONAL type: TYPE_FLOAT }
+  field { name: "type" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" } }
+message_type { name: "TrainerSpec"
+  field { name: "model_type" number: 3 label: LABEL_OPTIONAL type: TYPE_INT32 default_value: "1" }
+  field { name: "vocab_size" number: 4 label: LABEL_OPTIONAL type: TYPE_INT32 }
+  field { name: "treat_whitespace_as_suffix" number: 24 label: LABEL_OPTIONAL type: TYPE_BOOL }
+  field { name: "byte_fallback" number: 35 label: LABEL_OPTIONAL type: TYPE_BOOL } }
+message_type { name: "NormalizerSpec"
+  field { name: "name" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+  field { name: "precompiled_charsmap" number: 2 label: LABEL_OPTIONAL type: TYPE_BYTES }
+  field { name: "add_dummy_prefix" number: 3 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" }
+  field { name: "remove_extra_whitespaces" number: 4 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" }
+  field { name: "escape_whitespaces" number: 5 label: LABEL_OPTIONAL type: TYPE_BOOL default_value: "true" } }
+message_type { name: "Model"
+  field { name: "subwords" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: "Subword" }
+  field { name: "trainer_spec" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "TrainerSpec" }
+  field { name: "normalizer_spec" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: "NormalizerSpec" } }
+"""
+# Field → value in fairseq's models.
+_TRAINER = {"model_type": UNIGRAM, "treat_whitespace_as_suffix": False, "byte_fallback": False}
+_NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "escape_whitespaces": True}
+
+
+def read_model(path: str | os.PathLike[str]) -> Any:
+    """Reads and checks a sentencepiece model with subwords in XLM-R's layout.
+
+    Returns:
+      The message: `subwords` (`text`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
+    Raises:
+      UserError: the file cannot be read, is damaged, or belongs to another family. One error lists all problems.
+    """
+    return parse_model(_content(path), path)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Loads a `SentencePieceProcessor`. It checks more than `read_model`, such as the character map.
+
+    Raises:
+      UserError: see `read_model`; or the package refuses the model.
+    """
+    with needed("XLM-R's tokenizer", SENTENCEPIECE):
+        import sentencepiece
+
+    content = _content(path)
+    parse_model(content, path)
+    core = sentencepiece.SentencePieceProcessor()
+    try:
+        core.LoadFromSerializedProto(content)
+    except RuntimeError as error:
+        raise UserError(
+            f"{path}: sentencepiece must be able to load a model; received: {' '.join(str(error).split())}; "
+            "copy the file again"
+        ) from error
+    return core
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
+    try:
+        with Path(path).open("rb") as stream:
+            return stream.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UserError(
+            f"{path}: a sentencepiece model must be a file; received: {error.strerror or error}; check the path"
+        ) from error
+
+
+def parse_model(content: bytes, where: str | os.PathLike[str]) -> Any:
+    """Parses and checks a model's content; see `read_model`."""
+    from google.protobuf.message import DecodeError
+
+    if len(content) > _MAX_FILE_BYTES:
+        raise UserError(f"{where}: a sentencepiece model must have at most {_MAX_FILE_BYTES:,} bytes; check the path")
+    model = _message_class()()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise UserError(
+            f"{where}: a sentencepiece model must be a complete protocol buffer; received {len(content):,} bytes that "
+            "end early or have another format; copy the file again"
+        ) from error
+    raise_if_any(_problems(model), str(where))
+    return model
+
+
+def make_model(subwords: Sequence[tuple[str, float]], charsmap: bytes) -> Any:
+    """Makes a model message, as `read_model` returns it, from a tokenizer.json's content.
+
+    Args:
+      subwords: subwords with their scores (log-probabilities), without special tokens.
+      charsmap: the normalizer's compiled map; empty for none.
+    """
+    model = _message_class()()
+    for subword, kind in _FIRST:
+        model.subwords.add(text=subword, score=0.0, type=kind)
+    for subword, score in subwords:
+        model.subwords.add(text=subword, score=score)
+    for field, value in _TRAINER.items():
+        setattr(model.trainer_spec, field, value)
+    model.trainer_spec.vocab_size = len(model.subwords)
+    model.normalizer_spec.precompiled_charsmap = charsmap
+    for field, value in _NORMALIZER.items():
+        setattr(model.normalizer_spec, field, value)
+    return model
+
+
+def fairseq_tokens(model: Any) -> list[str]:
+    """XLM-R's tokens by id: four special tokens, the subwords, and <mask>."""
+    return [*_FIRST_TOKENS, *(subword.text for subword in model.subwords[len(_FIRST) :]), MASK]
+
+
+def fairseq_scores(model: Any) -> list[tuple[str, float]]:
+    """The subwords with their scores, without special tokens."""
+    return [(subword.text, subword.score) for subword in model.subwords[len(_FIRST) :]]
+
+
+def subword_problems(subwords: Sequence[str]) -> list[str]:
+    """Lists empty, repeated or special subwords as problems."""
+    problems = []
+    subword_set = set(subwords)
+    if "" in subword_set:
+        problems.append(f"subwords must not be empty; received {subwords.count('')} empty ones")
+    if len(subword_set) != len(subwords):
+        problems.append(f"subwords must be unique; received {len(subwords) - len(subword_set)} repetitions")
+    if special := [subword for subword in (*_FIRST_TOKENS, MASK) if subword in subword_set]:
+        problems.append(f"subwords must not be special tokens; received {' '.join(special)}")
+    return problems
+
+
+def _problems(model: Any) -> list[str]:
+    # One pass: an XLM-R model has 250,000 subwords.
+    entries = [(subword.text, subword.type) for subword in model.subwords]
+    first, rest = tuple(entries[: len(_FIRST)]), entries[len(_FIRST) :]
+    if first != _FIRST:
+        received = ", ".join(repr(subword) for subword, _ in first) or "no subwords"
+        return [
+            f"the first subwords of XLM-R's models are '<unk>', '<s>' and '</s>'; received {received}; pass the "
+            "sentencepiece.bpe.model of an XLM-R model"
+        ]
+    if not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
+        return [
+            "a sentencepiece model must hold subwords, trainer_spec and normalizer_spec; received a file without one "
+            "of them, which is cut off; copy it again"
+        ]
+    problems = subword_problems([subword for subword, _ in rest])
+    if others := [subword for subword, kind in rest if kind != NORMAL]:
+        shown = ", ".join(map(repr, others[:_MAX_LISTED]))
+        problems.append(f"all subwords but the first three must be of type NORMAL; received others: {shown}")
+    for part, required in (("trainer_spec", _TRAINER), ("normalizer_spec", _NORMALIZER)):
+        for field, value in required.items():
+            if getattr(getattr(model, part), field) != value:
+                problems.append(
+                    f"{part}.{field} must be {value}; received {getattr(getattr(model, part), field)}, which XLM-R's "
+                    "models do not have"
+                )
+    return problems
+
+
+@functools.cache
+def _message_class() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+    schema = text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto())
+    # Not the default pool: the package `sentencepiece` or a test's library may register the original there.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(schema)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("sentencepiece.Model"))

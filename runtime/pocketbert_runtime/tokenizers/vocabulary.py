@@ -1,0 +1,155 @@
+"""A tokenizer's kind, files and options."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pocketbert_runtime.digests import sha256
+from pocketbert_runtime.errors import UserError, raise_if_any
+from pocketbert_runtime.tokenizer_config import TokenizerConfig, TokenizerKind
+from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
+from pocketbert_runtime.tokenizers.byte_bpe_files import ByteBPEFiles, read_byte_bpe
+from pocketbert_runtime.tokenizers.truncation import HEAD, parse_truncation
+
+# Kind → file names in a model directory, as in transformers. The first file has the tokens.
+FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
+    "wordpiece": ("vocab.txt",),
+    "byte_bpe": ("vocab.json", "merges.txt"),
+    "unigram": ("sentencepiece.bpe.model",),
+}
+ADDED_NAME = "added_tokens.json"
+
+
+def vocabulary_kind(name: str) -> TokenizerKind | None:
+    """Returns the tokenizer kind for a file name with tokens; None for other names."""
+    return next((kind for kind, names in FILE_NAMES.items() if names[0] == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """A tokenizer's files and options.
+
+    Attributes:
+      path: file with the tokens: a vocab.txt, vocab.json or sentencepiece.bpe.model.
+      merges: merges.txt for byte-level BPE, else None.
+      kind: the tokenizer.
+      config: WordPiece options; None if the directory has none, and for other kinds.
+      added: tokens found before the split, in the vocabulary or after it; special tokens only with unusual flags.
+      keeps_space: for unigram: whether a space before a normalized added token is a token, as in transformers'
+        tokenizers that split at white space by Metaspace only.
+      add_prefix_space: for byte-level BPE: whether texts, and parts after tokens found earlier, get a space in front.
+      truncation: how to cut longer texts; see `pocketbert_runtime.tokenizers.truncation`.
+    """
+
+    path: Path
+    merges: Path | None = None
+    kind: TokenizerKind = "wordpiece"
+    config: TokenizerConfig | None = None
+    added: tuple[AddedToken, ...] = ()
+    keeps_space: bool = False
+    add_prefix_space: bool = False
+    truncation: str = HEAD
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "truncation", parse_truncation(self.truncation))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, as in `FILE_NAMES`."""
+        return (self.path,) if self.merges is None else (self.path, self.merges)
+
+    @property
+    def options(self) -> TokenizerConfig:
+        """WordPiece options, with defaults if the directory has none."""
+        return self.config or TokenizerConfig()
+
+    def tokens(self) -> Sequence[str]:
+        """Reads all tokens by id; raises `UserError` if a file is invalid or an added token contradicts it."""
+        tokens = self.base_tokens()
+        if not self.added:
+            return tokens
+        raise_if_any(added_problems(self.added, tokens), str(self.path))
+        return [*tokens, *appended(self.added, len(tokens))]
+
+    def base_tokens(self) -> Sequence[str]:
+        """Reads the tokens in `path` once, by id; raises `UserError` if a file is invalid."""
+        return self._base_tokens
+
+    @functools.cached_property
+    def _base_tokens(self) -> Sequence[str]:
+        if self.kind == "byte_bpe":
+            return self.byte_bpe.tokens
+        if self.kind == "unigram":
+            from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, read_model
+
+            return fairseq_tokens(read_model(self.path))
+        from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
+
+        return read_vocabulary(self.path)
+
+    @functools.cached_property
+    def byte_bpe(self) -> ByteBPEFiles:
+        """Tokens and merges for byte-level BPE, read once; raises a `UserError` for an invalid file."""
+        assert self.merges is not None
+        return read_byte_bpe(self.path, self.merges)
+
+    def segmentation(self) -> str:
+        """SHA-256 of the remaining rules for ids: merges, or scores and normalizer, and added tokens; empty for none.
+
+        Raises:
+          UserError: a file is invalid.
+        """
+        if self.kind == "byte_bpe":
+            return self._with_added(f"{self.byte_bpe.merges!r}{self._prefix}")
+        if self.kind == "unigram":
+            from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, read_model
+
+            model = read_model(self.path)
+            rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
+            return self._with_added(repr(rules))
+        return self._with_added("") if self.added else ""
+
+    @property
+    def _prefix(self) -> str:
+        return " add_prefix_space" if self.add_prefix_space else ""
+
+    def _with_added(self, rules: str) -> str:
+        added = "".join(f" {token}" for token in sorted(self.added, key=lambda token: token.id))
+        if self.added and self.keeps_space:
+            added += " keeps_space"
+        return hashlib.sha256(f"{rules}{added}".encode()).hexdigest()
+
+    def contents(self) -> dict[str, bytes]:
+        """All files: name in a model directory → content; added tokens are in added_tokens.json."""
+        names = FILE_NAMES[self.kind]
+        contents = {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        if self.added:
+            added = {token.content: token.id for token in self.added}
+            contents[ADDED_NAME] = json.dumps(added, ensure_ascii=False, indent=2).encode()
+        return contents
+
+    def digest(self) -> str:
+        """SHA-256 of everything that determines a text's ids."""
+        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
+        files = " ".join(sha256(path) for path in self.files)
+        cut = "" if self.truncation == HEAD else f" truncation={self.truncation}"
+        return self._with_added(f"{files}{options}{cut}")
+
+    def require_wordpiece(self, subject: str) -> None:
+        """Raises `UserError` unless this is WordPiece."""
+        if self.kind != "wordpiece":
+            raise UserError(
+                f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
+                "use a model with a vocab.txt"
+            )
+
+    def require_no_added(self, subject: str, remedy: str) -> None:
+        """Raises `UserError` if there are added tokens."""
+        if self.added:
+            shown = ", ".join(repr(token.content) for token in self.added[:5])
+            raise UserError(f"{subject} cannot have added tokens; received {shown}; {remedy}")
