@@ -17,13 +17,13 @@ import pocketbert
 import pocketbert_runtime
 from pocketbert import _runtime, errors
 from pocketbert_runtime.errors import UserError
-from pocketbert_runtime.tokenizers.extras import SENTENCEPIECE, TOKENIZERS
+from pocketbert_runtime.tokenizers.extras import SENTENCEPIECE
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "runtime" / "pocketbert_runtime"
 # LiteRT requires protobuf (`google`) and tqdm, too. Modules import the extras inside functions.
 REQUIRED = {"ai_edge_litert", "google", "numpy", "tqdm"}
-EXTRAS = {"sentencepiece", "tokenizers"}
+EXTRAS = {"sentencepiece"}
 FILES = ("runtime/pyproject.toml", "pyproject.toml")
 
 
@@ -52,7 +52,7 @@ def test_modules_import_no_tensorflow() -> None:
     modules = [path.relative_to(SOURCE.parent).with_suffix("") for path in SOURCE.rglob("*.py")]
     names = [".".join(module.parts).removesuffix(".__init__") for module in modules]
     assert len(names) >= 3
-    unwanted = {"ai_edge_litert", "google.protobuf", "pocketbert", "tensorflow", *EXTRAS}
+    unwanted = {"ai_edge_litert", "google.protobuf", "pocketbert", "tensorflow", "tokenizers", *EXTRAS}
     program = f"import sys, {', '.join(names)}; print({unwanted!r} & {{*sys.modules}})"
     environment = {"PYTHONPATH": str(SOURCE.parent)}
     answer = subprocess.run(
@@ -86,4 +86,4 @@ def test_requirements_are_bounded_alike() -> None:
     small, whole = (tomllib.loads((ROOT / name).read_text("utf-8"))["project"] for name in FILES)
     extras = [requirement for group in small["optional-dependencies"].values() for requirement in group]
     assert {*small["dependencies"], *extras} <= {*whole["dependencies"]}
-    assert {TOKENIZERS, SENTENCEPIECE} == {*extras}
+    assert {SENTENCEPIECE} == {*extras}

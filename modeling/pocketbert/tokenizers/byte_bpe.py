@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pocketbert.tokenizers.library import byte_bpe
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText
-from pocketbert_runtime.tokenizers.byte_bpe import ByteBPE
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -61,5 +61,5 @@ class ByteBPETokenizer(PythonTokenizer):
             add_prefix_space=add_prefix_space,
             truncation=truncation,
         )
-        core = ByteBPE(vocabulary, special_tokens_in_text)
+        core = byte_bpe(vocabulary, special_tokens_in_text)
         super().__init__("byte_bpe_tokenizer", core, special_tokens_in_text)

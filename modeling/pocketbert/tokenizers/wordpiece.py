@@ -14,11 +14,11 @@ import tensorflow as tf
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import raise_if_any
 from pocketbert.tokenizers.base import Tokenizer
+from pocketbert.tokenizers.library import added_wordpiece
 from pocketbert.tokenizers.wordpiece_core import WordPieceCore
 from pocketbert.tokenizers.wordpiece_graph import WordPieceGraph, wordpiece_graph
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText
-from pocketbert_runtime.tokenizers.library import AddedWordPiece
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK
@@ -91,7 +91,7 @@ class WordPieceTokenizer(Tokenizer):
         self.mask_token_id = ids[MASK]
         self._graph: WordPieceGraph | WordPieceCore
         if added_tokens:
-            self._graph = WordPieceCore(AddedWordPiece(self.vocabulary, special_tokens_in_text))
+            self._graph = WordPieceCore(added_wordpiece(self.vocabulary, special_tokens_in_text))
         else:
             self._graph = wordpiece_graph(tuple(tokens), self.config, special_tokens_in_text == "token")
         self.frame = self._graph.frame

@@ -8,7 +8,7 @@ from pocketbert.tokenizers.python_tokenizer import PythonCalls
 
 
 class WordPieceCore(PythonCalls):
-    """Calls `AddedWordPiece`, and has the methods of `WordPieceGraph`."""
+    """Calls `added_wordpiece`'s tokenizer, and has the methods of `WordPieceGraph`."""
 
     def encode(self, texts: tf.Tensor, max_length: tf.Tensor, pad_to: tf.Tensor) -> dict[str, tf.Tensor]:
         return self._encode(texts, None, max_length, pad_to)

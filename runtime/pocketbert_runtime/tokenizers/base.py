@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from pocketbert_runtime.tokenizers.framing import Frame, pack
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 SpecialTokensInText = Literal["token", "text"]
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Tokens(NamedTuple):
@@ -129,6 +131,11 @@ def check_strings(texts: Sequence[object], name: str, kinds: type | tuple[type, 
     for row, text in enumerate(texts):
         if not isinstance(text, kinds):
             raise UserError(f"{name} must be a list of strings; received {text!r} at index {row}; convert it to str")
+
+
+def without_surrogates(texts: Sequence[str]) -> list[str]:
+    """Replaces lone surrogates by U+FFFD: they have no UTF-8."""
+    return [_SURROGATES.sub("\ufffd", text) for text in texts]
 
 
 def concatenated(rows: Iterable[Tokens]) -> TextTokens:

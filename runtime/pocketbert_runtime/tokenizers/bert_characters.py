@@ -97,18 +97,19 @@ def normalized_codes(
     Returns:
       Its results, including marks to drop later; none for a code point that is dropped first.
     """
-    is_ideograph = tokenize_chinese_chars and _is_ideograph(code)
+    stands_alone = tokenize_chinese_chars and is_ideograph(code)
     return [
         NormalizedCode(
             code=result,
-            kind=ISOLATED if is_ideograph else _kind(result, strip_accents),
+            kind=ISOLATED if stands_alone else _kind(result, strip_accents),
             combining=_combining(result) if strip_accents else 0,
         )
         for result in _normalized(code, lowercase, strip_accents)
     ]
 
 
-def _is_ideograph(code: int) -> bool:
+def is_ideograph(code: int) -> bool:
+    """Whether a code point is an ideograph."""
     # The first test is for speed: the tables of training have all code points.
     is_near = 0x3400 <= code <= 0xFAFF or code >= 0x20000
     return is_near and any(first <= code <= last for first, last in IDEOGRAPHS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert_runtime.errors import raise_if_any
-from pocketbert_runtime.json_reading import read_json
+from pocketbert_runtime.json_reading import parse_json, read_json
 from pocketbert_runtime.tokenizers.special_tokens import ROBERTA_SPECIAL_TOKENS
 
 _MAX_LISTED = 5
@@ -31,18 +31,25 @@ class ByteBPEFiles:
     merges: Sequence[tuple[str, str]]
 
 
-def read_byte_bpe(vocab_path: str | os.PathLike[str], merges_path: str | os.PathLike[str]) -> ByteBPEFiles:
+def read_byte_bpe(
+    vocab_path: str | os.PathLike[str],
+    merges_path: str | os.PathLike[str],
+    contents: tuple[bytes, bytes] | None = None,
+) -> ByteBPEFiles:
     """Reads and checks a vocabulary and its merges.
 
     Args:
       vocab_path: a vocab.json: token → id.
       merges_path: a merges.txt: one token pair per line, after an optional line `#version`.
+      contents: the bytes of both files, if they are in memory.
     Raises:
       UserError: a file cannot be read, or the two contradict each other. One error lists all problems.
     """
     problems: list[str] = []
-    tokens = ordered_tokens(read_json(Path(vocab_path)), problems)
-    merges = _read_merges(Path(merges_path), problems)
+    vocabulary, merges_content = contents or (None, None)
+    ids = read_json(Path(vocab_path)) if vocabulary is None else parse_json(vocabulary, vocab_path)
+    tokens = ordered_tokens(ids, problems)
+    merges = _read_merges(Path(merges_path), merges_content, problems)
     if not problems:
         problems = byte_bpe_problems(tokens, merges)
     raise_if_any(problems, f"{vocab_path} and {Path(merges_path).name}")
@@ -96,10 +103,11 @@ def byte_characters() -> tuple[str, ...]:
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
 
 
-def _read_merges(path: Path, problems: list[str]) -> list[tuple[str, str]]:
+def _read_merges(path: Path, content: bytes | None, problems: list[str]) -> list[tuple[str, str]]:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_FILE_BYTES + 1)
+        if content is None:
+            with path.open("rb") as stream:
+                content = stream.read(_MAX_FILE_BYTES + 1)
         text = content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"byte 0x{error.object[error.start]:02x}"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from pocketbert_runtime.errors import UserError
 
-TOKENIZERS = "tokenizers>=0.22,<0.23"
 SENTENCEPIECE = "sentencepiece>=0.2.3,<0.3"
 
 
@@ -17,7 +16,7 @@ def needed(subject: str, requirement: str) -> Iterator[None]:
 
     Args:
       subject: the part that needs the package.
-      requirement: `TOKENIZERS` or `SENTENCEPIECE`.
+      requirement: the package with its bounds.
     """
     try:
         yield

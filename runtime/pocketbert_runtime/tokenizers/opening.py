@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pocketbert_runtime.tokenizers.added_wordpiece import AddedWordPiece
 from pocketbert_runtime.tokenizers.base import TextTokenizer
 from pocketbert_runtime.tokenizers.byte_bpe import ByteBPE
-from pocketbert_runtime.tokenizers.library import AddedWordPiece
 from pocketbert_runtime.tokenizers.unigram import Unigram
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece import WordPiece

@@ -52,19 +52,24 @@ _TRAINER = {"model_type": UNIGRAM, "treat_whitespace_as_suffix": False, "byte_fa
 _NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "escape_whitespaces": True}
 
 
-def read_model(path: str | os.PathLike[str]) -> Any:
+def read_model(path: str | os.PathLike[str], content: bytes | None = None) -> Any:
     """Reads and checks a sentencepiece model with subwords in XLM-R's layout.
 
+    Args:
+      path: the file.
+      content: its bytes, if they are in memory.
     Returns:
       The message: `subwords` (`text`, `score`, `type`), `trainer_spec` and `normalizer_spec`.
     Raises:
       UserError: the file cannot be read, is damaged, or belongs to another family. One error lists all problems.
     """
-    return parse_model(_content(path), path)
+    return parse_model(_content(path) if content is None else content, path)
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
+def load_model(path: str | os.PathLike[str], content: bytes | None = None) -> Any:
     """Loads a `SentencePieceProcessor`. It checks more than `read_model`, such as the character map.
+
+    For the arguments see `read_model`.
 
     Raises:
       UserError: see `read_model`; or the package refuses the model.
@@ -72,7 +77,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     with needed("XLM-R's tokenizer", SENTENCEPIECE):
         import sentencepiece
 
-    content = _content(path)
+    if content is None:
+        content = _content(path)
     parse_model(content, path)
     core = sentencepiece.SentencePieceProcessor()
     try:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from pocketbert_runtime.tokenizers.added_token_search import AddedTokenSplitter, SplitPart
+from pocketbert_runtime.tokenizers.added_token_search import (
+    WHITE,
+    AddedTokenSplitter,
+    Normalized,
+    SplitPart,
+    span_without_space,
+)
 from pocketbert_runtime.tokenizers.added_tokens import default_special, found_in_text
-from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer, Tokens
+from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer, Tokens, without_surrogates
 from pocketbert_runtime.tokenizers.framing import roberta_frame
-from pocketbert_runtime.tokenizers.library import without_surrogates
 from pocketbert_runtime.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, load_model
 from pocketbert_runtime.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS, UNK
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SPACE = "\u2581"
-# As in `tokenizers`: Unicode's White_Space. Among special tokens, only <mask> takes the space before it.
-_WHITE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{_WHITE}]*{re.escape(MASK)}))")
+# Among special tokens, only <mask> takes the space before it.
+_LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{WHITE}]*{re.escape(MASK)}))")
 
 
 class Unigram(TextTokenizer):
@@ -48,7 +51,7 @@ class Unigram(TextTokenizer):
     """
 
     def __init__(self, vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> None:
-        self._core = load_model(vocabulary.path)
+        self._core = load_model(vocabulary.path, vocabulary.held_content(vocabulary.path))
         super().__init__(vocabulary, roberta_frame)
         special = {token: self.ids[token] for token in ROBERTA_SPECIAL_TOKENS}
         self._special = {token: default_special("unigram", token, token_id) for token, token_id in special.items()}
@@ -57,7 +60,7 @@ class Unigram(TextTokenizer):
         self._splitter: AddedTokenSplitter | None = None
         if vocabulary.added:
             in_text = found_in_text("unigram", special, vocabulary.added)
-            normalize = _normalizer(Path(vocabulary.path).read_bytes())
+            normalize = _normalizer(vocabulary.content(vocabulary.path))
             self._splitter = AddedTokenSplitter(in_text, normalize, special=self._finds_special)
 
     def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:
@@ -87,13 +90,14 @@ class Unigram(TextTokenizer):
                     pieces = next(encoded)
                     ids += self._fairseq_ids(pieces["ids"])
                     piece_spans = _spans(pieces["pieces"], next(origins)[1])
-                    spans += [(part.origins[start], part.origins[end]) for start, end in piece_spans]
+                    offsets = [*part.starts, part.ends[-1]] if part.text else [0]
+                    spans += [(offsets[start], offsets[end]) for start, end in piece_spans]
                     if self._is_space(part):
                         ids.append(self._space_id)
-                        spans.append((part.origins[-1], part.origins[-1]))
+                        spans.append((offsets[-1], offsets[-1]))
                 else:
                     ids.append(part.token.id)
-                    spans.append((part.origins[0], part.origins[1]))
+                    spans.append(span_without_space(part))
             rows.append(Tokens(ids, [start for start, _ in spans], [end for _, end in spans]))
         return rows
 
@@ -108,9 +112,9 @@ class Unigram(TextTokenizer):
             end = begin + len(piece)
             if position % 2:
                 token = self._special[piece[piece.index("<") :]]
-                parts.append(SplitPart(token, "", (end - len(token.content), end)))
+                parts.append(SplitPart(token, piece, range(begin, end), range(begin + 1, end + 1)))
             else:
-                parts.append(SplitPart(None, piece, range(begin, end + 1)))
+                parts.append(SplitPart(None, piece, range(begin, end), range(begin + 1, end + 1)))
             begin = end
         return parts
 
@@ -123,13 +127,18 @@ class Unigram(TextTokenizer):
         return [token_id + FAIRSEQ_OFFSET if token_id else unknown for token_id in ids]
 
 
-def _normalizer(model: bytes) -> Callable[[str], tuple[str, Sequence[int]]]:
+def _normalizer(model: bytes) -> Callable[[str], Normalized]:
     """A model's character map, without its changes to spaces; see `AddedTokenSplitter`."""
     import sentencepiece
 
     spaces: dict[str, Any] = {"add_dummy_prefix": False, "escape_whitespaces": False, "remove_extra_whitespaces": False}
     core: Any = sentencepiece.SentencePieceNormalizer(model_proto=model, **spaces)
-    return lambda text: core.normalize(text, with_offsets=True)
+
+    def normalize(text: str) -> Normalized:
+        normalized, offsets = core.normalize(text, with_offsets=True)
+        return Normalized(normalized, offsets[:-1], offsets[1:])
+
+    return normalize
 
 
 def _spans(subwords: Sequence[str], origins: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pocketbert_runtime.digests import sha256
@@ -44,6 +44,7 @@ class Vocabulary:
         tokenizers that split at white space by Metaspace only.
       add_prefix_space: for byte-level BPE: whether texts, and parts after tokens found earlier, get a space in front.
       truncation: how to cut longer texts; see `pocketbert_runtime.tokenizers.truncation`.
+      held: the files' bytes by name, if they are in memory and the paths only name them, as in a zip file.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Vocabulary:
     keeps_space: bool = False
     add_prefix_space: bool = False
     truncation: str = HEAD
+    held: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "truncation", parse_truncation(self.truncation))
@@ -87,16 +89,25 @@ class Vocabulary:
         if self.kind == "unigram":
             from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, read_model
 
-            return fairseq_tokens(read_model(self.path))
+            return fairseq_tokens(read_model(self.path, self.held_content(self.path)))
         from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
 
-        return read_vocabulary(self.path)
+        return read_vocabulary(self.path, self.held_content(self.path))
 
     @functools.cached_property
     def byte_bpe(self) -> ByteBPEFiles:
         """Tokens and merges for byte-level BPE, read once; raises a `UserError` for an invalid file."""
         assert self.merges is not None
-        return read_byte_bpe(self.path, self.merges)
+        held = None if self.held is None else (self.held[self.path.name], self.held[self.merges.name])
+        return read_byte_bpe(self.path, self.merges, held)
+
+    def held_content(self, path: Path) -> bytes | None:
+        """Returns a file's bytes if they are in memory."""
+        return None if self.held is None else self.held[path.name]
+
+    def content(self, path: Path) -> bytes:
+        """Returns a file's bytes."""
+        return path.read_bytes() if self.held is None else self.held[path.name]
 
     def segmentation(self) -> str:
         """SHA-256 of the remaining rules for ids: merges, or scores and normalizer, and added tokens; empty for none.
@@ -109,7 +120,7 @@ class Vocabulary:
         if self.kind == "unigram":
             from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, read_model
 
-            model = read_model(self.path)
+            model = read_model(self.path, self.held_content(self.path))
             rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
             return self._with_added(repr(rules))
         return self._with_added("") if self.added else ""
@@ -127,7 +138,7 @@ class Vocabulary:
     def contents(self) -> dict[str, bytes]:
         """All files: name in a model directory → content; added tokens are in added_tokens.json."""
         names = FILE_NAMES[self.kind]
-        contents = {name: path.read_bytes() for name, path in zip(names, self.files, strict=True)}
+        contents = {name: self.content(path) for name, path in zip(names, self.files, strict=True)}
         if self.added:
             added = {token.content: token.id for token in self.added}
             contents[ADDED_NAME] = json.dumps(added, ensure_ascii=False, indent=2).encode()
@@ -136,7 +147,10 @@ class Vocabulary:
     def digest(self) -> str:
         """SHA-256 of everything that determines a text's ids."""
         options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
-        files = " ".join(sha256(path) for path in self.files)
+        if self.held is None:
+            files = " ".join(sha256(path) for path in self.files)
+        else:
+            files = " ".join(hashlib.sha256(self.held[path.name]).hexdigest() for path in self.files)
         cut = "" if self.truncation == HEAD else f" truncation={self.truncation}"
         return self._with_added(f"{files}{options}{cut}")
 

@@ -34,10 +34,9 @@ from pocketbert_runtime.tokenizers.wordpiece_vocabulary import (
 _WORDS_CACHED = 1 << 14
 
 _SPECIAL = "|".join(map(re.escape, SPECIAL_TOKENS))
-_SPECIAL_TOKEN = re.compile(_SPECIAL)
 # Texts whose words the next expression finds: each symbol is a word, and only the case of a character may change.
 _ASCII = re.compile(r"[\t\n\r -~]*")
-_ASCII_WORD = re.compile(rf"{_SPECIAL}|[0-9A-Za-z]+|[!-/:-@\[-`{{-~]")
+ASCII_WORD = r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]"
 
 
 class _Word(NamedTuple):
@@ -81,6 +80,9 @@ class WordPiece(TextTokenizer):
     Raises:
       UserError: the vocabulary is invalid. One error lists all problems.
     """
+
+    _special_token = re.compile(_SPECIAL)
+    _ascii_word = re.compile(f"{_SPECIAL}|{ASCII_WORD}")
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary, lambda ids: Frame(first=ids[CLS], last=ids[SEP], pad=ids[PAD]))
@@ -140,13 +142,13 @@ class WordPiece(TextTokenizer):
         if not _ASCII.fullmatch(text):
             yield from self._words_of_any(text)
             return
-        for match in _ASCII_WORD.finditer(text):
+        for match in self._ascii_word.finditer(text):
             start, end = match.span()
             word = match[0].lower() if self._lowercase and match[0] not in SPECIAL_TOKENS else match[0]
             yield _Word(word, range(start, end), range(start + 1, end + 1))
 
     def _words_of_any(self, text: str) -> Iterator[_Word]:
-        parts = _in_canonical_order(self._parts(text))
+        parts = in_canonical_order(self._parts(text))
         previous = SPACE
         word, starts = "", list[int]()
         for part in parts:
@@ -164,7 +166,7 @@ class WordPiece(TextTokenizer):
 
     def _parts(self, text: str) -> list[_Part]:
         parts, behind = [], 0
-        special_tokens = {match.start(): match[0] for match in _SPECIAL_TOKEN.finditer(text)}
+        special_tokens = {match.start(): match[0] for match in self._special_token.finditer(text)}
         for offset, character in enumerate(text):
             if offset < behind:
                 continue
@@ -180,7 +182,7 @@ class WordPiece(TextTokenizer):
         return parts
 
 
-def _in_canonical_order(parts: list[_Part]) -> list[_Part]:
+def in_canonical_order(parts: list[_Part]) -> list[_Part]:
     """Sorts the marks between two starters by combining class, including marks to drop later.
 
     Origins are not sorted: `tokenizers` only counts where the sorted text begins a new character of the original text.

@@ -24,14 +24,17 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_FILE_BYTES = 1 << 26
 
 
-def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+def read_vocabulary(path: str | os.PathLike[str], content: bytes | None = None) -> list[str]:
     """Reads a vocabulary file with BERT's special tokens. A token's id is its line number from 0.
 
+    Args:
+      path: the file.
+      content: its bytes, if they are in memory.
     Raises:
       UserError: the file cannot be read or is not UTF-8, or tokens are missing, repeated, empty, too long or have
         control characters. One error lists all problems.
     """
-    tokens = read_tokens(path)
+    tokens = read_tokens(path, content)
     missing = [token for token in SPECIAL_TOKENS if token not in set(tokens)]
     problems = token_problems(tokens)
     if missing:
@@ -44,18 +47,18 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     return tokens
 
 
-def read_tokens(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a vocabulary file's lines, without checks.
+def read_tokens(path: str | os.PathLike[str], content: bytes | None = None) -> list[str]:
+    """Reads a vocabulary file's lines, without checks; for the arguments see `read_vocabulary`.
 
     Lines end with LF, CR LF or CR, as in transformers, but not with other Unicode line separators.
 
     Raises:
       UserError: the file cannot be read, is too large or is not UTF-8.
     """
-    path = Path(path)
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_FILE_BYTES + 1)
+        if content is None:
+            with Path(path).open("rb") as stream:
+                content = stream.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserError(
             f"{path}: a vocabulary must be a text file with one token per line; received: {error.strerror or error}; "
