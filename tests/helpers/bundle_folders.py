@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,3 +47,11 @@ def change_answers(folder: Path, changes: Mapping[str, Callable[[np.ndarray], np
                 answers[name] = change(array).astype(np.float32)
     path.write_bytes(save(answers))
     return describe_again(folder)
+
+
+def zipped(folder: Path, path: Path, inside: str = "") -> Path:
+    """Packs a bundle's files; `inside` is their folder in the archive, with a slash at its end."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.iterdir()):
+            archive.write(file, f"{inside}{file.name}")
+    return path

@@ -233,6 +233,19 @@ def _bundle(path: Path) -> object:
     return Bundle.open(path).goldens
 
 
+def _make_zipped_bundle(folder: Path) -> Path:
+    from bundle_folders import zipped
+
+    return zipped(_make_bundle(folder), folder / "bundle.zip", "films/")
+
+
+def _runtime_bundle(path: Path) -> object:
+    from pocketbert_runtime import Bundle
+
+    bundle = Bundle.open(path)
+    return bundle.lengths, bundle.vocabulary.tokens()
+
+
 def _sign_bundle(folder: Path) -> None:
     import bundle_folders
 
@@ -322,6 +335,7 @@ READERS: dict[str, Reader] = {
     "model-directory": Reader(make=_make_model, read=_directory),
     "bundle": Reader(make=_make_bundle, read=_bundle),
     "signed-bundle": Reader(make=_make_bundle, read=_bundle, sign=_sign_bundle),
+    "zipped-bundle": Reader(make=_make_zipped_bundle, read=_runtime_bundle),
     "checkpoint": Reader(make=_make_checkpoint, read=_checkpoint),
     "signed-position": Reader(make=_make_position, read=_position),
     "run-record": Reader(make=_file("run.json", '{"seed": 1, "options": {"epochs": 3}}'), read=_record),

@@ -18,7 +18,6 @@ from pocketbert.tasks.predictor import Predictor, predicting_task
 from pocketbert_export.bundles.goldens import Golden, read_goldens
 from pocketbert_export.bundles.schema import SCHEMA, SCHEMAS
 from pocketbert_runtime.bundles import bundle as runtime
-from pocketbert_runtime.bundles.description import BUNDLE_FILE as BUNDLE_FILE
 from pocketbert_runtime.bundles.description import LABELS_FILE as LABELS_FILE
 from pocketbert_runtime.bundles.description import MODEL_FILE as MODEL_FILE
 from pocketbert_runtime.bundles.description import (
@@ -30,6 +29,8 @@ from pocketbert_runtime.bundles.description import (
     signature_name,
     vocabulary_in,
 )
+from pocketbert_runtime.bundles.files import BUNDLE_FILE as BUNDLE_FILE
+from pocketbert_runtime.bundles.files import FolderFiles, folder_files
 from pocketbert_runtime.json_reading import read_json, read_members
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME
 
@@ -65,6 +66,8 @@ class Bundle(runtime.Bundle):
       directory: the folder.
       description: validated content of `bundle.json`.
       goldens: golden examples.
+      threads: see `open`.
+      weight_cache: see `open`.
     Attributes:
       runtimes: names of the supported runtimes.
       graph_optimizations: name → `applied` (with a count of folded norms), `off`, or the reason why it does not suit
@@ -78,8 +81,15 @@ class Bundle(runtime.Bundle):
       scored: full scores, if this process has just exported the bundle with labelled examples; else None.
     """
 
-    def __init__(self, directory: Path, description: Mapping[str, Any], goldens: Sequence[Golden] = ()) -> None:
-        super().__init__(directory, Description.of(description, directory))
+    def __init__(
+        self,
+        directory: Path,
+        description: Mapping[str, Any],
+        goldens: Sequence[Golden] = (),
+        threads: int = 1,
+        weight_cache: bool = False,
+    ) -> None:
+        super().__init__(FolderFiles(directory), Description.of(description, directory), threads, weight_cache)
         self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
         self.graph_optimizations: dict[str, str] = description["graph_optimizations"]
         self.num_parameters: int = description["num_parameters"]
@@ -90,11 +100,13 @@ class Bundle(runtime.Bundle):
         self.scored: BundleScores | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+    def open(cls, path: str | os.PathLike[str], *, threads: int = 1, weight_cache: bool = False) -> Bundle:
         """Opens a bundle and checks all files against their digests.
 
         Args:
           path: the folder.
+          threads: number of texts that `predict` answers at the same time.
+          weight_cache: share packed weights between threads and lengths; see `pocketbert_runtime`.
         Raises:
           UserError: lists every missing or damaged file and every error in `bundle.json`.
         """
@@ -108,7 +120,7 @@ class Bundle(runtime.Bundle):
         if problems:
             problems.append("export it again, or copy all its files")
         raise_if_any(problems, f"bundle {directory}")
-        return cls(directory, description, goldens)
+        return cls(directory, description, goldens, threads, weight_cache)
 
     def predictor(self, **windows: int | None) -> Predictor:
         """Returns a predictor, which also scores the bundle on data.
@@ -141,7 +153,7 @@ class Bundle(runtime.Bundle):
 
 def read_description(directory: Path) -> dict[str, Any]:
     """Reads and validates `bundle.json`; raises a `UserError` if it is missing, or with all violations."""
-    description = read_content(directory)
+    description = read_content(folder_files(directory))
     version = description.get("schema_version") if isinstance(description, dict) else None
     schema = SCHEMAS.get(version, SCHEMA) if type(version) is int else SCHEMA
     errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(description), key=lambda error: error.json_path)
@@ -170,7 +182,7 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
     has_labels = bool(description["task"] and description["task"]["labels"])
     vocabulary = vocabulary_in(directory, description["tokenizer"])
     required = required_files(vocabulary, has_labels=has_labels, has_pairs="pairs" in description)
-    problems = file_problems(directory, description["files"], [*required, GOLDENS_FILE])
+    problems = file_problems(FolderFiles(directory), description["files"], [*required, GOLDENS_FILE])
     if not has_labels and LABELS_FILE in description["files"]:
         problems.append(f"{LABELS_FILE} must not be there for a task without labels; it is listed in {BUNDLE_FILE}")
     return problems

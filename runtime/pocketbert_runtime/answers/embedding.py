@@ -10,7 +10,9 @@ import numpy as np
 from pocketbert_runtime.answers.base import Answers
 from pocketbert_runtime.answers.inputs import texts_and_pairs
 from pocketbert_runtime.answers.vectors import cosines
+from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.forward import Forward, check_finite_answers
+from pocketbert_runtime.notation import argument
 from pocketbert_runtime.rows import token_rows
 from pocketbert_runtime.task_config import TaskConfig
 
@@ -37,13 +39,31 @@ class VectorAnswers(Answers):
         return min(self.embedding.max_length or positions, positions)
 
     def predict(
-        self, inputs: Sequence[Any], forward: Forward, tokenizer: Any, max_length: int, **options: Any
+        self,
+        inputs: Sequence[Any],
+        forward: Forward,
+        tokenizer: Any,
+        max_length: int,
+        *,
+        prompt_name: str | None = None,
+        **options: Any,
     ) -> list[dict[str, Any]]:
-        """Returns a text's `embedding` as a list of numbers, or a pair's `similarity`, its cosine."""
+        """Returns a text's `embedding` as a list of numbers, or a pair's `similarity`, its cosine.
+
+        `prompt_name` selects a prompt in front of each text; None for the default prompt.
+        """
         texts, pairs = texts_and_pairs(inputs)
+        prompts = dict(self.embedding.prompts)
+        if prompt_name is not None and prompt_name not in prompts:
+            raise UserError(
+                f"{argument('prompt_name')} must be one of {', '.join(prompts) or 'no prompts'}; received "
+                f"{prompt_name!r}; leave it out for the default prompt"
+            )
         if not texts:
             return []
-        vectors = self.embed(texts if pairs is None else [*texts, *pairs], forward, tokenizer, max_length)
+        prompt = None if prompt_name is None else prompts[prompt_name]
+        both = texts if pairs is None else [*texts, *pairs]
+        vectors = self.embed(both, forward, tokenizer, max_length, prompt=prompt)
         if pairs is None:
             return [{OUTPUT: vector.tolist()} for vector in vectors]
         return [{"similarity": float(cosine)} for cosine in cosines(*np.split(vectors, 2))]

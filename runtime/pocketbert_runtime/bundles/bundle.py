@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -16,7 +18,6 @@ from pocketbert_runtime.answers.multi_label import LabelAnswers
 from pocketbert_runtime.answers.table import answers_of
 from pocketbert_runtime.bundles.bundle_forward import BundleForward
 from pocketbert_runtime.bundles.description import (
-    BUNDLE_FILE,
     MODEL_FILE,
     Description,
     file_problems,
@@ -24,6 +25,8 @@ from pocketbert_runtime.bundles.description import (
     required_files,
     signature_name,
 )
+from pocketbert_runtime.bundles.files import BUNDLE_FILE, BundleFiles, bundle_files
+from pocketbert_runtime.bundles.interpreters import Interpreters
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE, PairForward, is_separate
 from pocketbert_runtime.errors import UserError, raise_if_any
 from pocketbert_runtime.forward import Forward
@@ -39,12 +42,24 @@ AnyPredictor = TypeVar("AnyPredictor", bound=Predictor)
 class Bundle:
     """An opened bundle, run by LiteRT. Create it with `Bundle.open`.
 
+    Several threads may use one bundle at the same time, with the same answers. `threads` bounds the texts at work:
+    each has an interpreter of its own; a call waits while all are at work.
+
+    Example:
+      ```python
+      with Bundle.open("bundle.zip", threads=2) as bundle:
+          answers = bundle.predict(texts)
+      ```
+
     Args:
-      directory: the folder.
+      files: the bundle's files.
       description: content of `bundle.json`.
+      threads: see `open`.
+      weight_cache: see `open`.
     Attributes:
-      directory: the folder.
-      model_path: path to the `.tflite` file.
+      directory: the folder or the zip file.
+      model_path: path to the `.tflite` file; in a zip file, its name for messages.
+      threads: number of texts at work at the same time.
       task: the head's task; None for a bare encoder. With separate pairs, the encoder's task, embedding.
       pair_task: task of the head on separate pairs (`pair_head`); None for other bundles.
       recipe: the recipe's name.
@@ -54,41 +69,77 @@ class Bundle:
       vocabulary: the tokenizer's files and options.
     """
 
-    def __init__(self, directory: Path, description: Description) -> None:
-        self.directory = directory
-        self.model_path = directory / MODEL_FILE
+    def __init__(
+        self, files: BundleFiles, description: Description, threads: int = 1, weight_cache: bool = False
+    ) -> None:
+        if type(threads) is not int or threads < 1:
+            raise UserError(f"threads must be a whole number from 1; received {threads!r}; pass the number of cores")
+        if weight_cache and description.output_type != "float32":
+            raise UserError(
+                f"a weight cache is for float32 outputs; received {description.output_type}; leave weight_cache out"
+            )
+        self.directory, self.threads, self._files = files.path, threads, files
+        self.model_path = files.path / MODEL_FILE
         self.task, self.pair_task = description.task, description.pair_task
         self.recipe, self.lengths = description.recipe, description.lengths
         self.output_names, self.output_type = description.output_names, description.output_type
         self.vocabulary = description.vocabulary
+        self._model = Interpreters(files.model(MODEL_FILE), threads, weight_cache=weight_cache)
+        self._head = None if self.pair_task is None else Interpreters(files.model(HEAD_FILE), threads)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+    def open(cls, path: str | os.PathLike[str], *, threads: int = 1, weight_cache: bool = False) -> Bundle:
         """Opens a bundle and checks all files against their digests.
 
         Args:
-          path: the folder.
+          path: the folder, or a zip file of it; its members are read into memory.
+          threads: number of texts that `predict` answers at the same time.
+          weight_cache: share packed weights between all threads and lengths, in a temporary file. It needs LiteRT's
+            CompiledModel and float32 outputs.
         Raises:
-          UserError: lists every missing or damaged file; or `bundle.json` is damaged, or of another version.
+          UserError: lists every missing or damaged file; or `bundle.json` is damaged, or of another version; or a name
+            in the zip file is outside the folder.
         """
-        directory = Path(path)
-        description = read_description(directory)
+        files = bundle_files(Path(path))
+        description = read_description(files)
         required = required_files(
             description.vocabulary,
             has_labels=bool(description.task and description.task.labels),
             has_pairs=description.pair_task is not None,
         )
-        problems = file_problems(directory, description.files, required)
+        problems = file_problems(files, description.files, required)
         if problems:
             problems.append("export it again, or copy all its files")
-        raise_if_any(problems, f"bundle {directory}")
-        return cls(directory, description)
+        raise_if_any(problems, f"bundle {files.path}")
+        files.keep(required)
+        if files.held is not None:
+            held = {path.name: files.held[path.name] for path in description.vocabulary.files}
+            vocabulary = dataclasses.replace(description.vocabulary, held=held)
+            description = dataclasses.replace(description, vocabulary=vocabulary)
+        return cls(files, description, threads, weight_cache)
+
+    def close(self) -> None:
+        """Frees the memory of interpreters and tokenizer; later calls raise a `UserError`."""
+        for interpreters in (self._model, self._head):
+            if interpreters is not None:
+                interpreters.close()
+        self.__dict__.pop("tokenizer", None)
+        self._files.keep(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         answered = self.pair_task or self.task
         task = "no task" if answered is None else described_task(answered)
         lengths = ", ".join(map(str, self.lengths))
-        size = f"{self.model_path.stat().st_size / 1e6:.1f} MB" if self.model_path.exists() else "no file"
+        stored = self._files.size(MODEL_FILE)
+        size = "no file" if stored is None else f"{stored / 1e6:.1f} MB"
         return f"<Bundle {self.directory}: {task}, {self.recipe}, lengths {lengths}, {size}>"
 
     def signature(self, length: int) -> str:
@@ -110,12 +161,14 @@ class Bundle:
         signature = self.signature(columns if length is None else length)
         try:
             arrays = {name: np.ascontiguousarray(inputs[name], np.int32) for name in INPUT_NAMES}
-            runner = self._interpreter.get_signature_runner(signature)
-            answers = [
-                real_outputs(runner, runner(**{name: array[row : row + 1] for name, array in arrays.items()}))
-                for row in range(rows)
-            ]
+            with self._model.runner(signature) as runner:
+                answers = [
+                    real_outputs(runner, runner(**{name: array[row : row + 1] for name, array in arrays.items()}))
+                    for row in range(rows)
+                ]
             return {name: np.concatenate([answer[name] for answer in answers]) for name in self.output_names}
+        except UserError:
+            raise
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(
@@ -186,19 +239,15 @@ class Bundle:
           config: `task` for `model.tflite`'s outputs, `pair_task` for `head.tflite`'s.
           task: the task with this configuration.
         """
-        forward = BundleForward(self.run, self.lengths, self.tokenizer.pad_token_id, task)
-        return PairForward(forward, self.directory / HEAD_FILE) if is_separate(config) else forward
+        forward = BundleForward(self.run, self.lengths, self.tokenizer.pad_token_id, task, self.threads)
+        if self._head is None or not is_separate(config):
+            return forward
+        return PairForward(forward, self._head, self.directory / HEAD_FILE)
 
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer, created on first use."""
         return open_tokenizer(self.vocabulary)
-
-    @cached_property
-    def _interpreter(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter
-
-        return Interpreter(model_path=str(self.model_path), num_threads=1)
 
 
 def real_outputs(runner: Any, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pocketbert_runtime.bundles.files import BUNDLE_FILE, BundleFiles
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE
-from pocketbert_runtime.digests import sha256
 from pocketbert_runtime.errors import UserError
-from pocketbert_runtime.json_reading import read_json, read_members
+from pocketbert_runtime.json_reading import parse_json, read_members
 from pocketbert_runtime.task_config import TaskConfig
 from pocketbert_runtime.tokenizer_config import TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
 
-BUNDLE_FILE = "bundle.json"
 MODEL_FILE = "model.tflite"
 LABELS_FILE = "labels.txt"
 # For bundles with a WordPiece tokenizer, and for those with another one, named by kind.
@@ -113,14 +112,10 @@ class Description:
         )
 
 
-def read_content(directory: Path) -> Any:
-    """Reads `bundle.json` as JSON; raises a `UserError` if it is missing, not JSON, or from an earlier version."""
-    path = directory / BUNDLE_FILE
-    if not path.is_file():
-        raise UserError(
-            f"a bundle must be a folder with {BUNDLE_FILE}, written by pocketbert export; received {directory}"
-        )
-    content = read_json(path, most_bytes=MOST_BYTES)
+def read_content(files: BundleFiles) -> Any:
+    """Reads `bundle.json` as JSON; raises a `UserError` if it is not JSON, or from an earlier version."""
+    path = files.path / BUNDLE_FILE
+    content = parse_json(files.read(BUNDLE_FILE, MOST_BYTES), path, most_bytes=MOST_BYTES)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version < SCHEMA_VERSION:
         raise UserError(
@@ -130,43 +125,44 @@ def read_content(directory: Path) -> Any:
     return content
 
 
-def read_description(directory: Path) -> Description:
+def read_description(files: BundleFiles) -> Description:
     """Reads `bundle.json`.
 
     Raises:
       UserError: see `read_content` and `Description.of`; or a later version wrote it.
     """
-    content = read_content(directory)
+    content = read_content(files)
     version = content.get("schema_version") if isinstance(content, dict) else None
     if type(version) is int and version > OTHER_TOKENIZERS_VERSION:
         raise UserError(
-            f"{directory / BUNDLE_FILE} must have schema_version {SCHEMA_VERSION} or {OTHER_TOKENIZERS_VERSION}; "
+            f"{files.path / BUNDLE_FILE} must have schema_version {SCHEMA_VERSION} or {OTHER_TOKENIZERS_VERSION}; "
             f"received {version}, written by a later pocketbert; update pocketbert-runtime"
         )
-    return Description.of(content, directory)
+    return Description.of(content, files.path)
 
 
-def file_problems(directory: Path, files: Mapping[str, Mapping[str, Any]], required: Iterable[str]) -> list[str]:
+def file_problems(files: BundleFiles, described: Mapping[str, Mapping[str, Any]], required: Iterable[str]) -> list[str]:
     """Lists missing and damaged files, and those not in the description.
 
     Args:
-      directory: the bundle's folder.
-      files: `files` in its description.
+      files: the bundle's files.
+      described: `files` in its description.
       required: names that must be among them.
     """
     problems = []
-    for name, expected in files.items():
-        file = directory / name
+    for name, expected in described.items():
         if not re.search(FILE_NAME, name):
             problems.append(f"a file must be in the folder, with a name of letters and digits; received {name!r:.120}")
-        elif not file.is_file():
+        elif (size := files.size(name)) is None:
             problems.append(f"{name} must be there; it is missing")
-        elif (size := file.stat().st_size) != expected["size_bytes"]:
+        elif size != expected["size_bytes"]:
             problems.append(f"{name} must have {expected['size_bytes']} bytes; it has {size}")
-        elif (digest := sha256(file)) != expected["sha256"]:
+        elif (digest := files.sha256(name)) != expected["sha256"]:
             problems.append(f"{name} must have the sha256 {expected['sha256']}; it has {digest}")
     return problems + [
-        f"{name} must be listed among the files in {BUNDLE_FILE}; it is not" for name in required if name not in files
+        f"{name} must be listed among the files in {BUNDLE_FILE}; it is not"
+        for name in required
+        if name not in described
     ]
 
 

@@ -7,13 +7,12 @@ documents' vectors. `head.tflite` has one signature, `head`: two vectors in, the
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pocketbert_runtime.answers.embedding import OUTPUT
+from pocketbert_runtime.bundles.interpreters import Interpreters
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.forward import Forward, Outputs
 from pocketbert_runtime.rows import TokenRows
@@ -33,11 +32,12 @@ class PairForward:
 
     Args:
       texts: runs the encoder.
-      path: path to `head.tflite`.
+      head: interpreters of `head.tflite`.
+      path: path to `head.tflite`, for messages.
     """
 
-    def __init__(self, texts: Forward, path: Path) -> None:
-        self._texts, self._path = texts, path
+    def __init__(self, texts: Forward, head: Interpreters, path: Path) -> None:
+        self._texts, self._head, self._path = texts, head, path
 
     def __call__(self, encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
         """Returns the outputs for one or more pairs, by name."""
@@ -51,18 +51,13 @@ class PairForward:
 
     def _answer(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         try:
-            answer = self._runner(**{FIRST: first[np.newaxis], SECOND: second[np.newaxis]})
+            with self._head.runner(HEAD_SIGNATURE) as runner:
+                answer = runner(**{FIRST: first[np.newaxis], SECOND: second[np.newaxis]})
+        except UserError:
+            raise
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(
                 f"{self._path} must take two vectors; it refused them: {reason}; export it again"
             ) from error
         return np.asarray(answer["logits"])
-
-    @cached_property
-    def _runner(self) -> Any:
-        from ai_edge_litert.interpreter import Interpreter
-
-        # The runner does not keep its interpreter.
-        self._interpreter = Interpreter(model_path=str(self._path), num_threads=1)
-        return self._interpreter.get_signature_runner(HEAD_SIGNATURE)

@@ -102,12 +102,18 @@ def test_scores_are_the_outputs(tokenizer: WordPiece) -> None:
 
 
 def test_vectors_have_prompts_and_similarities(tokenizer: WordPiece) -> None:
-    embedding = EmbeddingConfig(prompts=(("query", "d "),), default_prompt="query", max_length=4)
+    prompts = ("query", "d "), ("passage", "b b ")
+    embedding = EmbeddingConfig(prompts=prompts, default_prompt="query", max_length=4)
     task = TaskConfig(kind="embedding", embedding=embedding)
     assert predicted(task, counts, tokenizer, ["a a b"]) == [{"embedding": [2.0, 1.0, 1.0]}]
     pairs = predicted(task, counts, tokenizer, [("a", "b"), ("a b", "a b")])
     assert [pair["similarity"] for pair in pairs] == pytest.approx([0.5, 1.0])
     assert answers_of(task, "it").max_length(11) == 4
+    assert predicted(task, counts, tokenizer, ["a"], prompt_name="passage") == [{"embedding": [1.0, 2.0, 0.0]}]
+    with pytest.raises(
+        UserError, match="prompt_name= must be one of query, passage; received 'question'; leave it out"
+    ):
+        predicted(task, counts, tokenizer, ["a"], prompt_name="question")
 
 
 def test_separate_pairs_are_two_rows(tokenizer: WordPiece) -> None:

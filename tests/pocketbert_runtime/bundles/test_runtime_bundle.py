@@ -14,21 +14,13 @@ import bundle_folders
 import networks
 import numpy as np
 import pytest
+from runtime_bundles import LENGTHS, TEXTS
 
 import pocketbert_runtime
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-from pocketbert_export.exporter import export
 from pocketbert_runtime import Bundle, UserError
 from pocketbert_runtime.bundles.description import Description
 
 ROOT = Path(__file__).resolve().parents[3]
-LENGTHS = (7, 19)
-TEXTS = [
-    "the film is good .",
-    "a dull cat walks",
-    "the story begins well , but ends very badly , and is not good !",
-    "",
-]
 PROGRAM = """
 import json, sys
 from pocketbert_runtime import Bundle
@@ -37,17 +29,6 @@ answers = Bundle.open(sys.argv[1]).predict(json.loads(sys.argv[2]))
 loaded = sorted({"jsonschema", "pocketbert", "safetensors", "scipy", "tensorflow", "tokenizers"} & {*sys.modules})
 print(json.dumps([answers, loaded]))
 """
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A float32 bundle with three classes, with the float model's answers for `TEXTS` beside it."""
-    folder = tmp_path_factory.mktemp("runtime")
-    tokenizer = WordPieceTokenizer(networks.vocabulary(folder))
-    model = networks.network(networks.bert_config(), tokenizer=tokenizer)
-    export(model, folder / "bundle", recipe="float32", lengths=LENGTHS)
-    (folder / "answers.json").write_text(json.dumps(model.predict(TEXTS)), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
