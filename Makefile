@@ -70,7 +70,7 @@ green-%:
 	@python3 tools/ci_record.py unchanged $* 2> /dev/null || $(MAKE) --no-print-directory $*
 	-@python3 tools/ci_record.py green $*
 
-smoke: $(INSTALLED) ## build the wheel and use it in fresh environments, with several Python versions
+smoke: $(INSTALLED) ## build both wheels and use them in fresh environments, with several Python versions
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)
 
 android-test: $(INSTALLED) ## test the Android app's Java core, and compare it with Python

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -122,6 +123,28 @@ def test_missing_python_fails_in_ci_alone(monkeypatch, tmp_path, capsys, ci, cod
     monkeypatch.setattr(wheel_check, "_built_wheel", lambda: tmp_path / "pocketbert.whl")
     assert wheel_check.main(["3.99"]) == code
     assert "needs Python 3.13 or 3.12 or 3.11 with venv and pip; received '3.99'" in capsys.readouterr().err
+
+
+def test_wheel_has_a_copy_of_the_runtime(tmp_path):
+    """setup.py moves it to a folder that a .pth file adds to the end of the path: another one comes first."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "runtime", "modeling", "export", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    build = [sys.executable, "setup.py", "--quiet", "build_py", "--build-lib", "built"]
+    for _ in range(2):
+        subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    built = tmp_path / "built"
+    names = {path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()}
+    assert names == {*wheel_check.package_files(), "pocketbert_wheel.pth"}
+    program = (
+        "import site, sys; site.addsitedir(sys.argv[1]); import pocketbert_runtime as found; print(found.__file__)"
+    )
+
+    def found(**environment):
+        command = [sys.executable, "-S", "-c", program, built]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert found() == str(built / "pocketbert_wheel" / "pocketbert_runtime" / "__init__.py")
+    assert found(PYTHONPATH=str(ROOT / "runtime")) == str(ROOT / "runtime" / "pocketbert_runtime" / "__init__.py")
 
 
 def test_wheel_check_names_files_that_a_wheel_lacks(tmp_path):

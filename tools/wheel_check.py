@@ -1,10 +1,11 @@
-"""Builds the wheel, installs it into fresh environments, and uses it there, outside the checkout.
+"""Builds the wheels, installs them into fresh environments, and uses them there, outside the checkout.
 
 Run `python tools/wheel_check.py pip 3.12 3.13`. `pip` installs the wheel with plain pip, without lock files and
 constraints. A version installs it on that version's lock file with uv. The wheel must contain every data file of the
 packages, versions must be compatible, the commands below must work on a tiny model, and every Python must build the
-same tokenizer tables. Missing versions are skipped with one line, or fail with `CI=true`. Exit codes: 0 for success,
-1 with the output of each failed step.
+same tokenizer tables. `pip` also installs the small wheel, pocketbert-runtime, alone into an empty environment
+(`runtime_wheel_check.py`). Missing versions are skipped with one line, or fail with `CI=true`. Exit codes: 0 for
+success, 1 with the output of each failed step.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import runtime_wheel_check
+from environment_steps import CheckFailed, run, timed
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = (
-    "runtime/pocketbert_runtime",
-    "modeling/pocketbert",
-    "export/pocketbert_export",
-    "benchmarks/pocketbert_bench",
-)
+# Folder of each package → its folder in the wheel (setup.py).
+PACKAGES = {
+    "runtime/pocketbert_runtime": "pocketbert_wheel/pocketbert_runtime",
+    "modeling/pocketbert": "pocketbert",
+    "export/pocketbert_export": "pocketbert_export",
+    "benchmarks/pocketbert_bench": "pocketbert_bench",
+}
 FOLDER = ROOT / "out" / "wheel-check"
 MAKE_MODEL = """
 import pocketbert as pb
@@ -66,14 +70,14 @@ MORE_COMMANDS = (
 )
 
 
-class CheckFailed(Exception):
-    """A step failed; the message has its name and output."""
-
-
 def package_files() -> list[str]:
     """Lists every file of the packages, as its path in a wheel."""
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
-    return sorted("/".join(path.relative_to(ROOT).parts[1:]) for path in paths if path.suffix != ".pyc")
+    return sorted(
+        f"{inside}/{path.relative_to(ROOT / name).as_posix()}"
+        for name, inside in PACKAGES.items()
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    )
 
 
 def missing_files(wheel: Path) -> list[str]:
@@ -112,7 +116,19 @@ def main(installs: Sequence[str]) -> int:
 def _built_wheel() -> Path:
     # setuptools would pack leftovers of earlier builds, including deleted modules.
     shutil.rmtree(ROOT / "out" / "setuptools", ignore_errors=True)
-    _timed("build the wheel", sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", FOLDER, ROOT)
+    timed(
+        "build the wheel",
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        FOLDER,
+        ROOT,
+        folder=FOLDER,
+    )
     (wheel,) = FOLDER.glob("*.whl")
     if missing := missing_files(wheel):
         raise CheckFailed(f"the wheel must have every file of the packages; it lacks {', '.join(missing)}")
@@ -136,47 +152,28 @@ def _tried(install: str, interpreter: str, wheel: Path) -> str:
     folder = FOLDER / install
     python, work = folder / "bin" / "python", folder / "work"
     if install == "pip":
-        _run(interpreter, "-m", "venv", folder)
+        run(interpreter, "-m", "venv", folder, folder=FOLDER)
         # Python compiles the modules that it imports; pip would compile all of them.
         options = ("--quiet", "--progress-bar=off", "--no-compile")
-        _timed("pip: install", python, "-m", "pip", "install", *options, wheel)
-        _timed("pip: pip check", python, "-m", "pip", "check")
+        timed("pip: install", python, "-m", "pip", "install", *options, wheel, folder=FOLDER)
+        timed("pip: pip check", python, "-m", "pip", "check", folder=FOLDER)
     else:
         uv = (Path(sys.executable).with_name("uv"), "pip")
         lock, quiet = ROOT / "requirements" / f"{install}.lock", ("--quiet", "--python", python)
-        _run(uv[0], "venv", "--quiet", "--python", interpreter, folder)
-        _timed(f"{install}: install the lock", *uv, "sync", *quiet, "--require-hashes", lock)
-        _run(*uv, "install", *quiet, "--no-deps", wheel)
-        _run(*uv, "check", *quiet)
+        run(uv[0], "venv", "--quiet", "--python", interpreter, folder, folder=FOLDER)
+        timed(f"{install}: install the lock", *uv, "sync", *quiet, "--require-hashes", lock, folder=FOLDER)
+        run(*uv, "install", *quiet, "--no-deps", wheel, folder=FOLDER)
+        run(*uv, "check", *quiet, folder=FOLDER)
     work.mkdir()
-    _timed(f"{install}: make a model", python, "-c", MAKE_MODEL, folder=work)
+    timed(f"{install}: make a model", python, "-c", MAKE_MODEL, folder=work)
     (work / "texts.txt").write_text("a very good film .\na bad play .\n", encoding="utf-8")
     rows = ["text,label", *["a very good film .,positive", "a bad play .,negative"] * 5]
     (work / "films.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     for arguments in (*COMMANDS, *(MORE_COMMANDS if install == "pip" else ())):
-        _timed(f"{install}: pocketbert {arguments}", folder / "bin" / "pocketbert", *arguments.split(), folder=work)
-    return _run(python, "-c", TOKENIZER_DIGEST, folder=work).strip()
-
-
-def _timed(name: str, *command: str | Path, folder: Path = FOLDER) -> None:
-    began = time.monotonic()
-    _run(*command, folder=folder)
-    print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
-
-
-def _run(*command: str | Path, folder: Path = FOLDER) -> str:
-    """Runs a command; returns its standard output."""
-    # The checkout and your pip constraints must have no influence.
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONSTRAINT")}
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise CheckFailed(
-            f"{' '.join(map(str, command[:8]))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-        )
-    return done.stdout
+        timed(f"{install}: pocketbert {arguments}", folder / "bin" / "pocketbert", *arguments.split(), folder=work)
+    if install == "pip":
+        runtime_wheel_check.check(FOLDER / "runtime", interpreter, python, work, wheel)
+    return run(python, "-c", TOKENIZER_DIGEST, folder=work).strip()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,33 @@
-"""Checks the runtime and its version: pip can remove it, or replace it, with `pocketbert-runtime`."""
+"""Finds the runtime, and checks its version: the one of the distribution pocketbert-runtime comes first."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 __version__ = "0.1.0"
+# This distribution's copy, as setup.py places it. A .pth file adds the folder to the path, but not everywhere: `pip
+# install --target` has no such files.
+_FOLDER = Path(__file__).parents[1] / "pocketbert_wheel"
 
 try:
-    import pocketbert_runtime
+    try:
+        import pocketbert_runtime
+    except ModuleNotFoundError as error:
+        if error.name != "pocketbert_runtime" or not _FOLDER.is_dir():
+            raise
+        sys.path.append(str(_FOLDER))
+        import pocketbert_runtime
 except ModuleNotFoundError as error:
     if error.name != "pocketbert_runtime":
         raise
     raise ImportError(
-        "pocketbert needs the package pocketbert_runtime, which its own wheel contains; it is missing, as after pip "
-        "uninstall pocketbert-runtime; run: pip install --force-reinstall --no-deps pocketbert"
+        "pocketbert needs the package pocketbert_runtime, which its own wheel contains; it is missing; run: pip "
+        "install --force-reinstall --no-deps pocketbert"
     ) from None
 if pocketbert_runtime.__version__ != __version__:
     raise ImportError(
-        f"pocketbert {__version__} needs pocketbert_runtime {__version__}; received {pocketbert_runtime.__version__}; "
-        "install both from one version"
+        f"pocketbert {__version__} needs pocketbert_runtime {__version__}; received {pocketbert_runtime.__version__} "
+        f"in {Path(pocketbert_runtime.__file__ or '').parent}; install both from one version, or run: pip uninstall "
+        "pocketbert-runtime"
     )

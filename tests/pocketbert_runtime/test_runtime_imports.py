@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,14 +73,27 @@ def test_both_distributions_have_one_version() -> None:
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pocketbert_runtime, "__version__", "0.0.9")
-    with pytest.raises(ImportError, match="received 0.0.9; install both from one version$"):
+    with pytest.raises(ImportError, match="received 0.0.9 in .*; install both from one version, or run: pip uninstall"):
         importlib.reload(_runtime)
 
 
 def test_missing_runtime_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pocketbert_runtime", None)
-    with pytest.raises(ImportError, match="it is missing, .* run: pip install --force-reinstall --no-deps pocketbert$"):
+    with pytest.raises(ImportError, match="it is missing; run: pip install --force-reinstall --no-deps pocketbert$"):
         importlib.reload(_runtime)
+
+
+def test_copy_answers_without_a_path_file(tmp_path: Path) -> None:
+    """As after `pip install --target`: the copy is in a folder next to `pocketbert`."""
+    (tmp_path / "pocketbert").mkdir()
+    shutil.copy(_runtime.__file__, tmp_path / "pocketbert" / "_runtime.py")
+    shutil.copytree(SOURCE, tmp_path / "pocketbert_wheel" / "pocketbert_runtime")
+    program = "import pocketbert._runtime as runtime; print(runtime.pocketbert_runtime.__file__)"
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert Path(answer.stdout.strip()) == tmp_path / "pocketbert_wheel" / "pocketbert_runtime" / "__init__.py"
 
 
 def test_requirements_are_bounded_alike() -> None:
