@@ -1,5 +1,7 @@
 """Runs golden examples on ARM64 kernels under QEMU, and counts the instructions of each inference.
 
+Each output must be the recorded one, and that of `pocketbert_runtime` on this machine.
+
 `python tools/arm64_check.py [BUNDLE…]` first checks reference bundles: a small network with random weights in every
 recipe. It compares their instruction counts with android_app/arm64/instructions.json; `--record` rewrites this file.
 It runs the app's TensorFlow Lite release, built for Linux, with XNNPACK and one thread on a Pixel 4's processor. It
@@ -16,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from apk_artifacts import APP, BuildError, recorded, require_packages, require_sums, run_maven
 from pocketbert.errors import UserError
@@ -122,7 +125,8 @@ def _check(folder: Path, bundles: Sequence[Path], *, record: bool) -> tuple[str,
             if configuration.problem or configuration.length is None:
                 raise BuildError(f"{bundle}: {configuration.problem}")
             release, answers = ask(folder, configuration.model_path, configuration.calls)
-            measured.append(checked(configuration, configuration.length, answers))
+            outputs = runtime_outputs(bundle, configuration.calls, configuration.length)
+            measured.append(checked(configuration, configuration.length, answers, outputs))
     reference_counts = {
         f"{row.name} {row.length}": row.instructions for row in measured[: len(reference) * len(LENGTHS)]
     }
@@ -251,19 +255,40 @@ def values_of(line: str) -> dict[str, list[float]]:
     return {next(words): [float(next(words)) for _ in range(int(next(words)))] for _ in range(int(next(words)))}
 
 
-def checked(configuration: Configuration, length: int, answers: Sequence[KernelAnswer]) -> Checked:
-    """Compares outputs at one length with the bundle's golden outputs."""
+def runtime_outputs(bundle: Path, calls: Sequence[Call], length: int) -> list[Mapping[str, Any]]:
+    """Returns the outputs of pocketbert_runtime for each call, float32 `[1, ...]` by name."""
+    import numpy as np
+
+    from pocketbert_runtime import Bundle
+
+    with Bundle.open(bundle) as opened:
+        return [
+            opened.run({name: np.array([ids], np.int32) for name, ids in call.inputs.items()}, length) for call in calls
+        ]
+
+
+def checked(
+    configuration: Configuration,
+    length: int,
+    answers: Sequence[KernelAnswer],
+    runtime: Sequence[Mapping[str, Any]] | None = None,
+) -> Checked:
+    """Compares outputs at one length with the bundle's golden outputs, and with the runtime's for each call."""
     import numpy as np
 
     differences = []
-    for call, answer in zip(configuration.calls, answers, strict=True):
+    for call, answer, of_runtime in zip(configuration.calls, answers, runtime or [{}] * len(answers), strict=True):
         expected = {name: np.ravel(values) for name, values in (call.expected or {}).items()}
         if not expected or answer.values.keys() != expected.keys():
             raise BuildError(
                 f"{configuration.label} must have the outputs {', '.join(expected)}; received {[*answer.values]}"
             )
         # NaN counts as an infinite difference.
-        off = [np.abs(np.asarray(answer.values[name]) - values).max() for name, values in expected.items()]
+        off = [
+            np.abs(np.asarray(answer.values[name]) - np.ravel(values)).max()
+            for outputs in (expected, of_runtime)
+            for name, values in outputs.items()
+        ]
         differences.append(float(np.nan_to_num(off, nan=np.inf, posinf=np.inf).max()))
     last = answers[-1]
     return Checked(
@@ -280,8 +305,8 @@ def checked(configuration: Configuration, length: int, answers: Sequence[KernelA
 def answer_problems(measured: Sequence[Checked]) -> list[str]:
     """One line per bundle and length with outputs outside the tolerance."""
     return [
-        f"{row.name} at {row.length} tokens must reproduce its golden examples within {row.tolerance:.3g}; "
-        f"it is off by {row.difference:.3g}"
+        f"{row.name} at {row.length} tokens must reproduce its golden examples and the runtime's outputs within "
+        f"{row.tolerance:.3g}; it is off by {row.difference:.3g}"
         for row in measured
         if not row.difference <= row.tolerance
     ]

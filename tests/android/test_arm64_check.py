@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bundle_folders
+import numpy as np
 import pytest
 
 import apk_artifacts
@@ -54,12 +55,20 @@ def test_largest_difference_of_all_calls_counts() -> None:
     assert arm64_check.answer_problems([checked]) == []
 
 
+def test_difference_from_the_runtime_counts() -> None:
+    subject, answers = configuration({"a": [[1.0, -4.0]]}), [KernelAnswer({"a": [1.0, -4.0]}, 10, 5)]
+    checked = arm64_check.checked(subject, 9, answers, [{"a": np.array([[1.0, -4.25]])}])
+    assert checked.difference == 0.25
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_number_is_off(value: float) -> None:
     subject = configuration({"a": [[1.0]]}, {"a": [[2.0]]})
     checked = arm64_check.checked(subject, 9, [KernelAnswer({"a": [value]}, 1, 1), KernelAnswer({"a": [2.0]}, 1, 1)])
     (problem,) = arm64_check.answer_problems([checked])
-    assert problem == "mine at 9 tokens must reproduce its golden examples within 0.002; it is off by inf"
+    assert problem == (
+        "mine at 9 tokens must reproduce its golden examples and the runtime's outputs within 0.002; it is off by inf"
+    )
 
 
 def test_difference_at_the_tolerance_passes() -> None:

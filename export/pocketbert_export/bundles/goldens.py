@@ -24,6 +24,7 @@ from pocketbert_export.checks.outputs import is_token_output
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
+    from pocketbert_runtime.tokenizers.base import TextTokenizer
 
 _KINDS = ("outputs", "exported_outputs")
 
@@ -98,7 +99,7 @@ def read_goldens(path: Path, description: Mapping[str, Any], problems: list[str]
     ]
 
 
-def tokenization_problems(goldens: Sequence[Golden], tokenizer: Tokenizer) -> list[str]:
+def tokenization_problems(goldens: Sequence[Golden], tokenizer: Tokenizer | TextTokenizer) -> list[str]:
     """Tokenizes each golden text and lists those with other inputs."""
     problems = []
     for index, golden in enumerate(goldens):

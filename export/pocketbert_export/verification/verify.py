@@ -37,6 +37,7 @@ from pocketbert_export.verification.comparisons import check_segments_are_read, 
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.validation_inputs import ValidationInputs
 from pocketbert_export.verification.weight_checks import check_weights
+from pocketbert_runtime.tokenizers.opening import open_tokenizer as open_runtime_tokenizer
 
 SCHEMA_VERSION = 1
 # A recipe with less rounding helps with these checks.
@@ -323,20 +324,23 @@ def _golden_examples(bundle: Bundle) -> Examples:
 
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: LabelledData) -> Check:
-    """Checks the ids for golden texts, and for real texts if the model is given, against the model's tokenizer."""
+    """Checks the ids for golden texts and real texts: the runtime's, and the model's tokenizer if it is given."""
     bundle_tokenizer, model_tokenizer = bundle.tokenizer, None if reference is None else reference.tokenizer
     problems = tokenization_problems(bundle.goldens, bundle_tokenizer)
+    texts, longest = examples.first_texts(_MOST_TOKENIZED), bundle.lengths[-1]
+    inputs = bundle_tokenizer(texts.texts, texts.pairs, max_length=longest)
+    if not problems:
+        # Apps use the runtime's tokenizer.
+        runtime_tokenizer = open_runtime_tokenizer(bundle.vocabulary)
+        problems += [f"in apps {problem}" for problem in tokenization_problems(bundle.goldens, runtime_tokenizer)]
+        if _differ(inputs, runtime_tokenizer(texts.texts, texts.pairs, max_length=longest)):
+            problems.append(f"{texts.source} give other ids in apps, with the tokenizer of pocketbert_runtime")
     if model_tokenizer is not None:
         problems += [
             f"with the model's tokenizer {problem}"
             for problem in tokenization_problems(bundle.goldens, model_tokenizer)
         ]
-        texts = examples.first_texts(_MOST_TOKENIZED)
-        both = [
-            tokenizer(texts.texts, texts.pairs, max_length=bundle.lengths[-1])
-            for tokenizer in (bundle_tokenizer, model_tokenizer)
-        ]
-        if any(not np.array_equal(both[0][name], both[1][name]) for name in INPUT_NAMES):
+        if _differ(inputs, model_tokenizer(texts.texts, texts.pairs, max_length=longest)):
             problems.append(f"{texts.source} give other ids than with the model's tokenizer")
         mine, models = bundle.vocabulary, model_tokenizer.vocabulary
         if mine.kind != models.kind or mine.tokens() != models.tokens() or mine.segmentation() != models.segmentation():
@@ -348,6 +352,11 @@ def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: Labelled
     sound = "golden texts give the golden ids"
     reason = "; ".join(problems) or (sound if model_tokenizer is None else f"{sound}, real texts give the model's ids")
     return count_check("tokenizer", problems, reason)
+
+
+def _differ(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two tokenizers made different inputs."""
+    return any(not np.array_equal(first[name], second[name]) for name in INPUT_NAMES)
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:
