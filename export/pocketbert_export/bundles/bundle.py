@@ -106,7 +106,7 @@ class Bundle(runtime.Bundle):
         Args:
           path: the folder.
           threads: number of texts that `predict` answers at the same time.
-          weight_cache: share packed weights between threads and lengths; see `pocketbert_runtime`.
+          weight_cache: share packed weights between all lengths; see `pocketbert_runtime.bundles.bundle`.
         Raises:
           UserError: lists every missing or damaged file and every error in `bundle.json`.
         """

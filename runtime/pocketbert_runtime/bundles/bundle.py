@@ -78,6 +78,11 @@ class Bundle:
             raise UserError(
                 f"a weight cache is for float32 outputs; received {description.output_type}; leave weight_cache out"
             )
+        if weight_cache and threads > 1:
+            raise UserError(
+                f"a weight cache is for one text at a time, because LiteRT's CompiledModel keeps Python's lock; "
+                f"received threads={threads}; leave one of both out"
+            )
         self.directory, self.threads, self._files = files.path, threads, files
         self.model_path = files.path / MODEL_FILE
         self.task, self.pair_task = description.task, description.pair_task
@@ -94,8 +99,8 @@ class Bundle:
         Args:
           path: the folder, or a zip file of it; its members are read into memory.
           threads: number of texts that `predict` answers at the same time.
-          weight_cache: share packed weights between all threads and lengths, in a temporary file. It needs LiteRT's
-            CompiledModel and float32 outputs.
+          weight_cache: share packed weights between all lengths, in a temporary file. It needs LiteRT's CompiledModel,
+            which answers one text at a time, and float32 outputs.
         Raises:
           UserError: lists every missing or damaged file; or `bundle.json` is damaged, or of another version; or a name
             in the zip file is outside the folder.

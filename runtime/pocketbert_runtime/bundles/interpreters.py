@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +29,8 @@ class Interpreters:
     Args:
       model: the file, as arguments of LiteRT's `Interpreter`.
       count: largest number of interpreters.
-      weight_cache: whether all interpreters share packed weights, in a temporary file. The outputs must be float32.
+      weight_cache: whether all lengths share packed weights, in a temporary file, with one interpreter. The outputs
+        must be float32.
     """
 
     def __init__(self, model: Mapping[str, Any], count: int, *, weight_cache: bool = False) -> None:
@@ -90,22 +90,19 @@ class _Interpreter:
 
 
 class _CachedModels:
-    """Makes LiteRT's CompiledModels with one weight cache; LiteRT's interpreter has no option for it.
+    """Makes LiteRT's CompiledModel with a weight cache; LiteRT's interpreter has no option for it.
 
-    XNNPACK trusts the content of a cache. So this one is private: the first model writes it, into a temporary folder.
+    XNNPACK trusts the content of a cache. So this one is private: the model writes it, into a temporary folder.
     """
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pocketbert-", ignore_cleanup_errors=True)
-        self._lock = threading.Lock()
 
     def __call__(self, model: Mapping[str, Any]) -> _Runs:
-        # The second model must find a complete cache.
-        with self._lock:
-            return _CompiledModel(model, Path(self._folder.name, "weights.xnnpack"))
+        return _CompiledModel(model, Path(self._folder.name, "weights.xnnpack"))
 
     def close(self) -> None:
-        """Removes the cache; models at work have it mapped."""
+        """Removes the cache; a model at work has it mapped."""
         self._folder.cleanup()
 
 

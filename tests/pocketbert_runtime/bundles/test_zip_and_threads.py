@@ -153,7 +153,7 @@ def test_closed_bundles_answer_no_more(exported: Path, tmp_path: Path, pack: boo
 def test_weight_cache_changes_no_answer(exported: Path, tmp_path: Path, pack: bool) -> None:
     path = zipped(exported / "bundle", tmp_path / "films.zip") if pack else exported / "bundle"
     texts = TEXTS * 9
-    with Bundle.open(path, threads=3, weight_cache=True) as bundle, Bundle.open(path) as plain:
+    with Bundle.open(path, weight_cache=True) as bundle, Bundle.open(path) as plain:
         # Two kernels of XNNPACK may sum in another order.
         np.testing.assert_allclose(bundle.predict_proba(texts), plain.predict_proba(texts), atol=1e-6)
         (cache,) = Path(bundle._model._make._folder.name).iterdir()  # type: ignore[attr-defined]
@@ -161,11 +161,13 @@ def test_weight_cache_changes_no_answer(exported: Path, tmp_path: Path, pack: bo
     assert not cache.exists()
 
 
-def test_weight_cache_needs_float_outputs(exported: Path, tmp_path: Path) -> None:
+def test_weight_cache_needs_floats_and_one_thread(exported: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(exported / "bundle", tmp_path / "copy"))
     bundle_folders.describe_again(copy, outputs=[{"name": "logits", "dtype": "int8"}])
     with pytest.raises(UserError, match="a weight cache is for float32 outputs; received int8; leave weight_cache out"):
         Bundle.open(copy, weight_cache=True)
+    with pytest.raises(UserError, match="a weight cache is for one text at a time, .*; received threads=2; leave one"):
+        Bundle.open(exported / "bundle", threads=2, weight_cache=True)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
