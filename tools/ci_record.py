@@ -27,9 +27,10 @@ _PRODUCT = (
 )  # fmt: skip
 _ANDROID_TOOLS = ("tools/*apk*.py", "tools/arm64_check.py", "tools/java_*.py")
 _ANDROID_TESTS = ("tests/conftest.py", "tests/android", "tests/conformance", "tests/goldens", "tests/helpers")
+_SMOKE_TOOLS = tuple(f"tools/{name}.py" for name in ("environment_steps", "runtime_wheel_check", "wheel_check"))
 # Job → files and folders that decide its result, as Git's patterns.
 INPUTS = {
-    "smoke": (*_PRODUCT, "README.md", "tools/wheel_check.py"),
+    "smoke": (*_PRODUCT, "README.md", "setup.py", *_SMOKE_TOOLS),
     "android": (*_PRODUCT, "android_app", *_ANDROID_TOOLS, *_ANDROID_TESTS),
 }
 MOST_COMMITS = 100
