@@ -77,6 +77,19 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.reload(_runtime)
 
 
+@pytest.mark.parametrize("program", ["/usr/bin/pocketbert", "-m"])
+def test_another_version_ends_a_command(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pocketbert_runtime, "__version__", "0.0.9")
+    monkeypatch.setattr(sys, "argv", [program])
+    with pytest.raises(SystemExit) as raised:
+        importlib.reload(_runtime)
+    assert raised.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "received 0.0.9 in" in line
+
+
 def test_missing_runtime_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pocketbert_runtime", None)
     with pytest.raises(ImportError, match="it is missing; run: pip install --force-reinstall --no-deps pocketbert$"):
