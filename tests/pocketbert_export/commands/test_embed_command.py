@@ -19,6 +19,9 @@ from pocketbert.configs import TaskConfig
 from pocketbert.embedding_config import EmbeddingConfig
 from pocketbert_export.exporter import export
 
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = tiny_tasks.TEXTS[:9]
 PROMPTS = (("query", "the "), ("passage", "a film "))
 
