@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -11,18 +12,18 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from command_lines import check_parses, joined_lines, variants
 
 from pocketbert import __version__, cli
-from pocketbert.commands import COMMANDS, finetune
+from pocketbert.commands import COMMANDS, command_line, finetune
 from pocketbert.commands.command_line import Command, Options, parse
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
-from pocketbert.options import OptionField, format_value
+from pocketbert.options import OptionField, describe_options, format_value
 from pocketbert.progress import bar, log_info
 
 POCKETBERT = Path(sys.executable).with_name("pocketbert")
@@ -31,6 +32,14 @@ HEAVY = [
     *"tensorflow tf_keras official tensorflow_text ai_edge_litert ai_edge_quantizer".split(),
     *"matplotlib sklearn scipy apache_beam".split(),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def described_once() -> Iterator[None]:
+    """Describes each dataclass once: a process parses one command line, these tests parse thousands."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(command_line, "describe_options", functools.cache(describe_options))
+        yield
 
 
 def required(command: Command) -> list[str]:

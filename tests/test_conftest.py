@@ -88,7 +88,7 @@ def test_absent_data_fails_on_ci(pytester: pytest.Pytester, checkout: Path, monk
     result.stdout.fnmatch_lines(["*CI=true and the real data is not there*"])
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")])
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
 def test_present_data_is_used_quietly(
     pytester: pytest.Pytester, checkout: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
@@ -99,7 +99,7 @@ def test_present_data_is_used_quietly(
     assert result.ret == 0 and "REAL DATA" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")])
+@pytest.mark.parametrize("options", [(), ("-n", "1")])
 def test_ci_fails_when_data_is_there_and_nothing_read_it(
     pytester: pytest.Pytester, checkout: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:

@@ -7,7 +7,9 @@ import collections
 import graphlib
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,27 @@ def modules() -> list[Path]:
     modules = [path for path in tracked(".py") if path.relative_to(ROOT).parts[0] in SOURCE_ROOTS]
     assert len(modules) >= 30, f"only {len(modules)} modules found: is this the right folder?"
     return modules
+
+
+def parsed(paths: list[Path], *words: str) -> Iterator[tuple[Path, ast.Module]]:
+    """The modules with one of these words in their text, or all: parsing them takes long."""
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        if not words or any(word in text for word in words):
+            yield path, ast.parse(text)
+
+
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements at any depth, except those for type checkers alone."""
+    stack: list[Any] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            stack += getattr(node, name, [])
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -70,8 +93,8 @@ def test_keras_2_is_never_reached_through_tensorflow() -> None:
     # tf.keras is Keras 3 or 2 by the environment's say-so (ADR 1).
     attribute = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in tracked(".py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in parsed(tracked(".py"), "keras")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) in ("tf", "tensorflow")
     ]
     assert not attribute
@@ -79,15 +102,15 @@ def test_keras_2_is_never_reached_through_tensorflow() -> None:
 
 
 def test_one_module_imports_keras() -> None:
-    importers = [path.name for path in modules() if "tf_keras" in imported(ast.parse(path.read_text(encoding="utf-8")))]
+    importers = [path.name for path, tree in parsed(modules(), "tf_keras") if "tf_keras" in imported(tree)]
     assert importers == ["_keras.py"]
 
 
 def test_transformers_and_torch_are_for_studies_only() -> None:
     studies = ROOT / "benchmarks" / "studies"
-    for path in modules():
+    for path, tree in parsed(modules(), "transformers", "torch"):
         if studies not in path.parents:
-            used = imported(ast.parse(path.read_text(encoding="utf-8"))) & {"transformers", "torch"}
+            used = imported(tree) & {"transformers", "torch"}
             assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
 
@@ -125,7 +148,7 @@ def test_modules_are_small() -> None:
 
 def undocumented(tree: ast.Module) -> list[str]:
     """Public methods without a docstring in classes that have nothing to override."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and not node.bases]
+    classes = [node for node in statements(tree) if isinstance(node, ast.ClassDef) and not node.bases]
     return [
         f"{node.name}.{method.name}"
         for node in classes
@@ -138,7 +161,7 @@ def undocumented(tree: ast.Module) -> list[str]:
 def test_methods_that_override_nothing_have_docstrings() -> None:
     seen = undocumented(ast.parse("class A:\n def f(self): ...\nclass B(A):\n def f(self): ...\n"))
     assert seen == ["A.f"]
-    missing = {path.name: names for path in modules() if (names := undocumented(ast.parse(path.read_text("utf-8"))))}
+    missing = {path.name: names for path, tree in parsed(modules()) if (names := undocumented(tree))}
     assert not missing, missing
 
 
@@ -146,14 +169,13 @@ def test_no_modules_import_in_circles() -> None:
     """Imports inside functions count; imports for type checkers alone do not."""
     names = {module_name(path): path for path in modules()}
     graph = {}
-    for name, path in names.items():
-        tree = TypeCheckingRemoved().visit(ast.parse(path.read_text(encoding="utf-8")))
-        links = {
-            target
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level
-            for target in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-        } | {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for path, tree in parsed([*names.values()]):
+        name, links = module_name(path), set()
+        for node in statements(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                links |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                links |= {alias.name for alias in node.names}
         # A package's `__init__` hands names on; what matters is the module behind them.
         graph[name] = {target for target in links & set(names) if names[target].name != "__init__.py"} - {name}
     try:
@@ -164,8 +186,8 @@ def test_no_modules_import_in_circles() -> None:
 
 def test_each_type_name_is_defined_once() -> None:
     defined = collections.defaultdict(set)
-    for path in modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for path, tree in parsed(modules(), "class "):
+        for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not extends_its_name(node):
                 defined[node.name].add(str(path.relative_to(ROOT)))
     twice = {name: sorted(places) for name, places in defined.items() if len(places) > 1}
@@ -180,11 +202,6 @@ def extends_its_name(node: ast.ClassDef) -> bool:
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-class TypeCheckingRemoved(ast.NodeTransformer):
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
 
 
 def test_nothing_is_left_for_later_in_the_code() -> None:

@@ -37,6 +37,13 @@ TRAINING = {
     "search": SEARCH,
 }
 READING = {"evaluate": "--model={model}", "export": "--model={model} --output=new"}
+# What these commands import before they read anything.
+IMPORTED = (
+    "pocketbert.cli",
+    "pocketbert.checkpoints.name_maps",
+    "pocketbert.data.constructors",
+    *(COMMANDS[name][0] for name in (*TRAINING, *READING)),
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +113,7 @@ def _cases() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("line", "message"), _cases())
 def test_bad_input_needs_no_tensorflow(folder: Path, line: str, message: str) -> None:
-    done = forks.run(PROBE, line.split(), folder=folder, imported=("pocketbert.cli",))
+    done = forks.run(PROBE, line.split(), folder=folder, imported=IMPORTED)
     assert done.stdout.split() == ["2", "False"], done.stderr
     lines = [text for text in done.stderr.splitlines() if "are the dev split" not in text]
     assert len(lines) == 1 and message in lines[0], done.stderr

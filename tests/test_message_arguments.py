@@ -69,10 +69,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
+
+
 def strings(tree: ast.AST) -> Iterator[ast.Constant]:
     """The strings, without docstrings."""
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in nodes(tree) if isinstance(node, ast.Expr)}
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node
 
@@ -85,7 +90,7 @@ def flags_in(tree: ast.AST, name: str = "") -> list[str]:
         for flag in FLAG.findall(node.value)
         if flag not in OTHER_PROGRAMS.get(name, ())
     ]
-    inserted = [part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values[:-1]]
+    inserted = [part for node in nodes(tree) if isinstance(node, ast.JoinedStr) for part in node.values[:-1]]
     return lines + [
         f"{part.lineno}: --{{"
         for part in inserted
@@ -142,7 +147,7 @@ def python_names() -> frozenset[str]:
     """Parameters of functions and fields of classes that are public."""
     names: set[str] = set()
     for path in library_files(".py"):
-        for node in ast.walk(parsed(path)):
+        for node in nodes(parsed(path)):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 names |= {parameter.arg for parameter in (*node.args.args, *node.args.kwonlyargs)}
             elif isinstance(node, ast.ClassDef):
@@ -153,7 +158,7 @@ def python_names() -> frozenset[str]:
 def calls(function: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Place, first argument and keywords of the library's calls of `argument` or `command` with a constant name."""
     for path in library_files(".py"):
-        for node in ast.walk(parsed(path)):
+        for node in nodes(parsed(path)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)

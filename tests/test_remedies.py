@@ -59,13 +59,14 @@ def messages(source: str, path: Path) -> Iterator[Message]:
     """The strings with a space, without docstrings; parts that are joined at run time come one by one."""
     tree = ast.parse(source)
     left_out = set()
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(tree)]
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             left_out |= {id(first.value)} if isinstance(first, ast.Expr) else set()
         elif isinstance(node, ast.JoinedStr):
             left_out |= {id(part) for part in node.values}
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in left_out:
             continue
         if isinstance(node, ast.JoinedStr):

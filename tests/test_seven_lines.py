@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = tiny_finetuning.CONFIG.replace(num_layers=5, max_position_embeddings=128)
     teacher = tiny_finetuning.write_model(tmp_path / "fetched", config)
     monkeypatch.setattr(assets, "fetch_asset", lambda name: {"all-minilm": teacher}[name])
-    rows = tiny_finetuning.examples(40, seed=3)
+    rows = tiny_finetuning.examples(24, seed=3)
     assert rows.labels is not None
     names = tiny_finetuning.TASK.labels
     cells = [f"{text}\t{names[label]}" for text, label in zip(rows.texts, rows.labels, strict=True)]
@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("eager")
 def test_seven_lines_lead_from_model_to_report(folder: Path) -> None:
     lines = _lines()
     assert len(lines.splitlines()) == 7

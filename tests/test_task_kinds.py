@@ -58,8 +58,8 @@ def is_kind(node: ast.expr) -> bool:
 def places(source: str) -> Iterator[str]:
     """Comparisons of a kind with a name in `TASK_RULES`, and `isinstance` of data."""
     for node in ast.walk(ast.parse(source)):
-        inside = [*ast.walk(node)]
         if isinstance(node, ast.Compare):
+            inside = [*ast.walk(node)]
             names = {part.value for part in inside if isinstance(part, ast.Constant) and isinstance(part.value, str)}
             if names & {*TASK_RULES} and any(is_kind(part) for part in inside if isinstance(part, ast.expr)):
                 yield ast.unparse(node)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tiny_pretraining
-from method_cases import each_case, each_kind_of_data, each_kind_of_stored_data, each_method
+from method_cases import each_kind_of_data, each_kind_of_stored_data, each_method
 
 from pocketbert.conformance import cases
 from pocketbert.conformance.rules import RULES, MethodUnderTest
@@ -31,36 +32,54 @@ def test_methods_are_discovered() -> None:
     assert "tinybert" in names()
 
 
+_make_case = cases.make_case
+_made: dict[tuple[Any, ...], cases.TinyCase] = {}
+
+
+@pytest.fixture
+def made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that change no weight share networks, as making them takes longer than most rules."""
+
+    def make_case(name: str, kind: str, options: Any = (), **shape: bool) -> cases.TinyCase:
+        key = (name, kind, *sorted(shape.items()), *dict(options).items())
+        if key not in _made:
+            _made[key] = _make_case(name, kind, options=dict(options), **shape)
+        return _made[key]
+
+    monkeypatch.setattr(cases, "make_case", make_case)
+
+
 def check(rule: str, name: str, kind: str, folder: Path) -> None:
     """Raises unless the method keeps a rule, and there is something to check."""
     assert not RULES[rule](MethodUnderTest(name=name, kind=kind, options={}, folder=folder))
 
 
-@each_case
+@each_method
 def test_identical_student_has_zero_loss(name: str, kind: str, tmp_path: Path) -> None:
     check("identical student", name, kind, tmp_path)
 
 
-@each_case
-def test_labels_reach_only_their_term(name: str, kind: str, tmp_path: Path) -> None:
+@each_method
+def test_labels_reach_only_their_term(name: str, kind: str, tmp_path: Path, made_once: None) -> None:
     check("labels", name, kind, tmp_path)
 
 
-@each_case
-def test_padding_and_order_change_nothing(name: str, kind: str, tmp_path: Path) -> None:
+@each_method
+def test_padding_and_order_change_nothing(name: str, kind: str, tmp_path: Path, made_once: None) -> None:
     check("padding", name, kind, tmp_path)
 
 
-@each_case
-def test_every_adapter_learns_without_teacher_gradients(name: str, kind: str, tmp_path: Path) -> None:
+@each_method
+def test_every_adapter_learns_without_teacher_gradients(name: str, kind: str, tmp_path: Path, made_once: None) -> None:
     check("gradients", name, kind, tmp_path)
 
 
 @each_kind_of_stored_data
-def test_live_and_cached_targets_agree(name: str, kind: str, tmp_path: Path) -> None:
+def test_live_and_cached_targets_agree(name: str, kind: str, tmp_path: Path, made_once: None, eager: None) -> None:
     check("teacher cache", name, kind, tmp_path)
 
 
+@pytest.mark.one_of_each("minilmv2-classification")
 @each_kind_of_data
 def test_interrupted_run_resumes_exactly(name: str, kind: str, tmp_path: Path, request: Any) -> None:
     # Once a method with what users' runs have, else without graphs, of which each attempt would make its own.
@@ -68,9 +87,11 @@ def test_interrupted_run_resumes_exactly(name: str, kind: str, tmp_path: Path, r
     check("resuming", name, kind, tmp_path)
 
 
+# Losses of selected activations, and of layers and masked tokens.
+@pytest.mark.one_of_each("hsk-classification", "mobilebert-pretraining")
 @each_method
-def test_counting_runs_no_network(name: str, kind: str) -> None:
-    case, data = cases.make_case(name, kind), cases.batch(kind)
+def test_counting_runs_no_network(name: str, kind: str, made_once: None) -> None:
+    case, data = cases.make_case(name, kind, shallow=True), cases.batch(kind)
     for distiller in case.distillers():
         todo, needed = recorded_operations(distiller, data), set()
         assert todo
@@ -128,9 +149,20 @@ def losses_of_step(distiller: Distiller, batch: Any) -> tf.Tensor:
     return tf.stack(list(distiller.update(batch).values()))
 
 
+@pytest.mark.nightly
+def test_one_trace_serves_each_layers_stage(tmp_path: Path) -> None:
+    check_traces("mobilebert", "pretraining", tmp_path, {})
+
+
 @each_kind_of_data
 def test_one_trace_serves_all_shapes(name: str, kind: str, tmp_path: Path) -> None:
-    case, tokenizer = cases.make_case(name, kind, shallow=True), cases.write_vocabulary(tmp_path / "vocab.txt")
+    # One stage with the terms of all the others.
+    check_traces(name, kind, tmp_path, {"strategy": "auxiliary"} if name == "mobilebert" else {})
+
+
+def check_traces(name: str, kind: str, tmp_path: Path, options: dict[str, str]) -> None:
+    case = cases.make_case(name, kind, shallow=True, options=options)
+    tokenizer = cases.write_vocabulary(tmp_path / "vocab.txt")
     traced, distribution = Traced(case.method), open_distribution()
     for stage, data in zip(case.stages, batches_of(kind, case.stages, tokenizer, tmp_path), strict=True):
         distiller = Distiller(case.student, traced, stage, teacher=case.teacher, adapters=case.adapters)

@@ -15,7 +15,9 @@ import tiny_finetuning
 
 from pocketbert import cli
 from pocketbert.commands import distill
+from pocketbert.conformance import cases, rules
 from pocketbert.conformance.__main__ import main
+from pocketbert.conformance.rules import RULES
 from pocketbert.distillation import methods
 from pocketbert.errors import TrainingFailed
 
@@ -34,7 +36,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("toy_distillation", None)
 
 
-def test_distill_trains_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_distill_trains_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], eager: None) -> None:
     assert cli.main(["distill", "--method=last-layer", "--help"]) == 0
     assert "passes over the examples" in capsys.readouterr().out
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
@@ -55,6 +57,7 @@ def test_distill_trains_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {"hidden", "labels"} <= set(first)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "code"), [("last-layer", 0), ("careless", 1)])
 def test_rules_find_what_is_broken(name: str, code: int, capsys: pytest.CaptureFixture[str], eager: None) -> None:
     assert main([name]) == code
@@ -62,6 +65,24 @@ def test_rules_find_what_is_broken(name: str, code: int, capsys: pytest.CaptureF
     broken = [line.split(": ")[1] for line in lines if line.startswith("BROKEN")]
     # Three kinds of data, and six rules for each.
     assert len(lines) == 18 and set(broken) == ({"padding", "teacher cache"} if code else set())
+    if code:
+        assert lines[1].startswith("BROKEN   careless, classification: padding: BrokenRule: stage all: tokens in the ")
+
+
+@pytest.mark.parametrize(("name", "code"), [("last-layer", 0), ("careless", 1)])
+def test_some_rules_find_what_is_broken(
+    name: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], eager: None
+) -> None:
+    few = {rule: RULES[rule] for rule in (["labels", "padding", "teacher cache"] if code else ["labels", "padding"])}
+    monkeypatch.setattr(rules, "RULES", few)
+    every = cases.kinds
+    monkeypatch.setattr(
+        cases, "kinds", lambda *method: {kind: every(*method)[kind] for kind in ("classification", "general")}
+    )
+    assert main([name]) == code
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("ok", "BROKEN", "skipped"))]
+    broken = [line.split(": ")[1] for line in lines if line.startswith("BROKEN")]
+    assert len(lines) == 2 * len(few) and broken == (["padding", "teacher cache"] * 2 if code else [])
     if code:
         assert lines[1].startswith("BROKEN   careless, classification: padding: BrokenRule: stage all: tokens in the ")
 
@@ -104,6 +125,7 @@ def test_options_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--epochs" in errors[1] and "received two" in errors[1] and len(errors) == 3
 
 
+@pytest.mark.nightly
 def test_compress_tries_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any, capsys: Any) -> None:
     from pocketbert_bench.compression import methods as of_compression
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 
@@ -16,36 +15,46 @@ from pocketbert.configs import TASK_RULES
 
 TOY = "highlight"
 OPTIONS = ("--epochs=2", "--max-length=19", "--learning-rate=3e-3")
-pocketbert = functools.partial(toy_runs.pocketbert, "toy_token_task")
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A bundle, whose gate passed; and what `predict` answers with it and its model, and its scores."""
     folder = tmp_path_factory.mktemp("toy")
     tiny_finetuning.write_model(folder / "start")
-    file = folder / "texts.jsonl"
-    tiny_tasks.CASES["token_classification"].write(file.with_suffix(".conll"))
-    data = [f"--train-file={file.with_suffix('.conll')}", f"--kind={TOY}", f"--output={folder / 'run'}"]
-    pocketbert("finetune", f"--model={folder / 'start'}", *data, *OPTIONS)
-    data = [f"--file={file.with_suffix('.conll')}", f"--output={folder / 'bundle'}"]
-    pocketbert("export", f"--model={folder / 'run'}", "--recipe=float32", "--lengths=13,19", *data)
-    return folder / "bundle"
+    file = folder / "texts.conll"
+    tiny_tasks.CASES["token_classification"].write(file)
+    (folder / "texts.txt").write_text("a good film\nthe plot\n", encoding="utf-8")
+    data = [f"--train-file={file}", f"--kind={TOY}", f"--output={folder / 'run'}"]
+    export = ["export", f"--model={folder / 'run'}", "--recipe=float32", "--lengths=13,19", f"--file={file}"]
+    _, _, _, *printed = toy_runs.commands(
+        "toy_token_task",
+        ["finetune", f"--model={folder / 'start'}", *data, *OPTIONS],
+        [*export, f"--output={folder / 'bundle'}"],
+        ["verify", folder / "bundle"],
+        *(["predict", f"--model={folder / name}", f"--input={folder / 'texts.txt'}"] for name in ("bundle", "run")),
+        ["evaluate", f"--model={folder / 'bundle'}", f"--file={file}"],
+    )
+    return folder / "bundle", printed
+
+
+@pytest.fixture(scope="module")
+def bundle(made: tuple[Path, list[str]]) -> Path:
+    return made[0]
 
 
 def test_toy_trains_exports_and_passes_the_gate(bundle: Path) -> None:
     description = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
     assert description["task"]["kind"] == TOY
     assert [output["name"] for output in description["outputs"]] == ["highlight_logits"]
-    pocketbert("verify", bundle)
     assert TOY not in TASK_RULES
 
 
-def test_toy_answers_and_is_scored(bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("a good film\nthe plot\n", encoding="utf-8")
-    for model in (bundle, bundle.parent / "run"):
-        lines = pocketbert("predict", f"--model={model}", f"--input={tmp_path / 'texts.txt'}").splitlines()
+def test_toy_answers_and_is_scored(made: tuple[Path, list[str]]) -> None:
+    *answers, scores = made[1]
+    for printed in answers:
+        lines = printed.splitlines()
         assert all(isinstance(json.loads(line)["highlights"], list) for line in lines) and len(lines) == 2
-    scores = pocketbert("evaluate", f"--model={bundle}", f"--file={bundle.parent / 'texts.conll'}")
     assert "f1" in scores
 
 

@@ -15,12 +15,11 @@ from pocketbert.recipes import RECIPES
 
 TOY = "float16_9bits"
 python = functools.partial(toy_runs.run, "toy_recipe")
-pocketbert = functools.partial(toy_runs.pocketbert, "toy_recipe")
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of a network that was trained with the toy's rounding."""
+    """A bundle of a network that was trained with the toy's rounding; its gate passed, and it was measured."""
     folder = tmp_path_factory.mktemp("toy")
     tiny_finetuning.write_model(folder / "start")
     train, dev = (
@@ -29,15 +28,19 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     data = [f"--train-file={train}", f"--dev-file={dev}", "--label-column=label"]
     run = ["--epochs=1", "--max-length=19", f"--qat={TOY}", f"--output={folder / 'run'}"]
-    pocketbert("finetune", f"--model={folder / 'start'}", *data, *run)
     options = [f"--recipe={TOY}", "--lengths=19", f"--file={dev}", f"--output={folder / 'bundle'}"]
-    pocketbert("export", f"--model={folder / 'run'}", *options)
+    toy_runs.commands(
+        "toy_recipe",
+        ["finetune", f"--model={folder / 'start'}", *data, *run],
+        ["export", f"--model={folder / 'run'}", *options],
+        ["verify", folder / "bundle"],
+        ["bench", folder / "bundle", "--lengths=19", "--quick", f"--output={folder / 'result.json'}"],
+    )
     return folder / "bundle"
 
 
 def test_toy_trains_exports_and_passes_the_gate(bundle: Path) -> None:
     assert json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["recipe"] == TOY
-    pocketbert("verify", bundle)
     assert json.loads((bundle.parent / "run" / "run.json").read_text(encoding="utf-8"))["qat"] == TOY
 
 
@@ -65,9 +68,8 @@ def test_toy_is_in_every_list_of_choices(bundle: Path) -> None:
     assert TOY not in RECIPES
 
 
-def test_toy_is_measured(bundle: Path, tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    pocketbert("bench", bundle, "--lengths=19", "--quick", f"--output={result}")
+def test_toy_is_measured(bundle: Path) -> None:
+    result = bundle.parent / "result.json"
     assert json.loads(result.read_text(encoding="utf-8"))["measurements"][0]["recipe"] == TOY
 
 

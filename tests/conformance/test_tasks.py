@@ -138,6 +138,7 @@ def test_head_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
         np.testing.assert_allclose(outputs[name], values, atol=3e-5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 @each_task
 def test_loss_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
     case, task = case_of(kind), get_task(case_of(kind).config)
@@ -150,6 +151,7 @@ def test_loss_matches_numpy(kind: str, models: dict[str, pb.Model]) -> None:
     assert np.ravel(models[kind].test_on_batch(inputs, labels))[0] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 @each_supervised_task
 def test_dev_loss_is_that_of_all_rows(kind: str, models: dict[str, pb.Model]) -> None:
     case, task = case_of(kind), task_of(kind)
@@ -219,6 +221,7 @@ def test_bad_file_is_one_message(kind: str, tmp_path: Path) -> None:
         assert part in message
 
 
+@pytest.mark.usefixtures("eager")
 @each_supervised_task
 def test_metrics_match_their_library(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     predictor, task = model_predictor(models[kind], max_length=LENGTH), task_of(kind)
@@ -230,6 +233,7 @@ def test_metrics_match_their_library(kind: str, models: dict[str, pb.Model], dat
     assert {task.main_metric, *task.metrics} <= set(task.gate_metrics)
 
 
+@pytest.mark.usefixtures("eager")
 @each_supervised_task
 def test_gate_scores_as_evaluate(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     predictor, task = model_predictor(models[kind], max_length=LENGTH), task_of(kind)
@@ -246,6 +250,7 @@ def test_gate_scores_as_evaluate(kind: str, models: dict[str, pb.Model], data: d
         assert right is None or len(right) == len(rows) == len(data[kind])
 
 
+@pytest.mark.usefixtures("eager")
 @each_supervised_task
 def test_scores_include_a_baseline(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     task, metrics = task_of(kind), {"any": 0.5}
@@ -256,25 +261,42 @@ def test_scores_include_a_baseline(kind: str, models: dict[str, pb.Model], data:
     assert baseline.main_metric == scores.main_metric == task.main_metric
 
 
+def check_predictions(kind: str, model: pb.Model, data: Any, *others: Any) -> None:
+    """Predictors answer as the network does."""
+    case, inputs = case_of(kind), inputs_of(data)
+    predictors = [model_predictor(model, max_length=LENGTH), *others]
+    expected, *received = ([case.answer_of(answer) for answer in each.predict(inputs)] for each in predictors)
+    assert len(expected) == len(inputs)
+    assert len({str(answer_text) for answer_text in expected}) > 1
+    for answers in received:
+        # Labels and texts are equal; of scores float32 sums differ.
+        assert answers == (pytest.approx(expected, abs=1e-4) if isinstance(expected[0], float) else expected)
+
+
+@pytest.mark.usefixtures("eager")
 @each_supervised_task
-def test_predictions_survive_saving_and_export(
+def test_predictions_survive_saving(
     kind: str, models: dict[str, pb.Model], data: dict[str, Any], tmp_path: Path
 ) -> None:
-    case, inputs = case_of(kind), inputs_of(data[kind])
+    models[kind].save_pretrained(tmp_path / "model")
+    check_predictions(kind, models[kind], data[kind], open_predictor(tmp_path / "model", max_length=LENGTH))
+
+
+# Positions, and classes with tags.
+@pytest.mark.one_of_each("span", "several")
+@each_supervised_task
+def test_predictions_survive_export(
+    kind: str, models: dict[str, pb.Model], data: dict[str, Any], tmp_path: Path
+) -> None:
     models[kind].save_pretrained(tmp_path / "model")
     export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(LENGTH,), examples=data[kind])
-    predictors: list[Any] = [model_predictor(models[kind], max_length=LENGTH)]
-    predictors += [open_predictor(tmp_path / name, max_length=LENGTH) for name in ("model", "bundle")]
+    predictors: list[Any] = [open_predictor(tmp_path / "bundle", max_length=LENGTH)]
     if kind in ANSWERS:
         predictors.append(pocketbert_runtime.Bundle.open(tmp_path / "bundle").predictor())
-    model, *others = ([case.answer_of(answer) for answer in predictor.predict(inputs)] for predictor in predictors)
-    assert len(model) == len(inputs)
-    assert len({str(answer_text) for answer_text in model}) > 1
-    for other in others:
-        # Labels and texts are equal; of scores float32 sums differ.
-        assert other == (pytest.approx(model, abs=1e-4) if isinstance(model[0], float) else model)
+    check_predictions(kind, models[kind], data[kind], *predictors)
 
 
+@pytest.mark.usefixtures("eager")
 @each_supervised_task
 def test_predictions_keep_the_order(kind: str, models: dict[str, pb.Model], data: dict[str, Any]) -> None:
     predictor, answer_of = model_predictor(models[kind], max_length=LENGTH), case_of(kind).answer_of

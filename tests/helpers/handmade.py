@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -60,19 +59,25 @@ class Bag(tf.Module):
 
 
 def write(path: Path, bag: Bag, int8: bool = False) -> Path:
-    """Converts `bag` with one signature a length."""
-    folder = path.with_suffix(".saved_model")
-    tf.saved_model.save(bag, str(folder), signatures={f"length_{length}": bag.function(length) for length in LENGTHS})
-    converter = tf.lite.TFLiteConverter.from_saved_model(
-        str(folder), signature_keys=[f"length_{length}" for length in LENGTHS]
-    )
-    if bag.foreign == "flex":
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
-    converter.allow_custom_ops = bag.foreign == "custom"
-    if int8:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    path.write_bytes(converter.convert())
+    """Converts `bag` with one signature a length; the same bag once in a process."""
+    path.write_bytes(_converted(bag.leak, bag.foreign, bag.zero, bag.length_bias, int8))
     return path
+
+
+@functools.cache
+def _converted(leak: float, foreign: str | None, zero: bool, length_bias: float, int8: bool) -> bytes:
+    bag = Bag(leak, foreign, zero, length_bias)
+    signatures = {f"length_{length}": bag.function(length) for length in LENGTHS}
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(bag, folder, signatures=signatures)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[*signatures])
+        if foreign == "flex":
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+        converter.allow_custom_ops = foreign == "custom"
+        if int8:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        content: bytes = converter.convert()
+    return content
 
 
 def rows(length: int, count: int, seed: int = 5) -> dict[str, np.ndarray]:
@@ -122,7 +127,6 @@ def write_bundle(
     """A bundle around `bag`'s file, whose golden examples have the answers that a sound file gives."""
     folder.mkdir(parents=True)
     write(folder / "model.tflite", bag, int8)
-    shutil.rmtree(folder / "model.saved_model")
     (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
     examples = []
     for text, length in zip(TEXTS, (5, 5, 9, 9, 9), strict=True):

@@ -55,3 +55,14 @@ def make(folder: Path, *, text: Path, vocabulary: Path, shards: int = 3, workers
     chosen = PretrainingOptions(**{"max_length": 21, "seed": 5, **options})
     write_pretraining_data(text, tokenizer, folder, chosen, shards=shards, workers=workers)
     return folder
+
+
+def command(folder: Path, output: Path, *arguments: str) -> list[str]:
+    """The arguments of a `pretrain-data` of a folder's text and vocabulary, with one worker."""
+    options = (f"--text={folder / 'text.txt'}", f"--vocab={folder / 'vocab.txt'}", f"--output={output}")
+    return ["pretrain-data", *options, "--max-length=21", "--shards=3", "--dev-every=7", "--workers=1", *arguments]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """The files below a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

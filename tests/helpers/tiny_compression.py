@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cheap_tensorflow
 import pytest
 import scipy.stats
 import tiny
@@ -20,7 +21,7 @@ from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.training.grids.points import Point
 from pocketbert.training.state import digest_directory
-from pocketbert_bench.compression import choice, final_scores, run, rungs, students
+from pocketbert_bench.compression import choice, final_scores, run, rungs, students, teacher
 from pocketbert_bench.compression.costs import CostModel, LengthModel
 from pocketbert_bench.compression.measurements import Measured
 from pocketbert_bench.compression.methods import TrialData, passes
@@ -65,20 +66,55 @@ def train_briefly(monkeypatch: pytest.MonkeyPatch, steps: int = STEPS) -> None:
     monkeypatch.setattr(rungs, "_STEPS", steps)
 
 
-def export_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal exports of compressions are made once; `folder` keeps them."""
+# Exports and teachers of all modules, by what determines them.
+_MADE: dict[str, Path] = {}
 
-    def kept_export(model: Path, path: Path, *, examples: pb.TaskData, **options: Any) -> Bundle:
-        data = f"{examples.train.identity} {examples.dev.identity}"  # type: ignore[union-attr]
-        settings = f"{digest_directory(model)} {data} {sorted(options.items())}"
-        made = folder / hashlib.sha256(settings.encode()).hexdigest()
-        if not made.exists():
+
+def export_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, any_data: bool = False, any_model: bool = False
+) -> None:
+    """Equal exports of compressions are made once; `folder` keeps them.
+
+    Args:
+      folder: the folder.
+      monkeypatch: replaces the export.
+      any_data: exports on other examples are equal, too: examples decide scores and checks, and not the file.
+      any_model: exports of other models are equal, too, for tests that do not call the file.
+    """
+
+    def kept_export(
+        model: Path, path: Path, *, examples: pb.TaskData, lengths: Sequence[int], **options: Any
+    ) -> Bundle:
+        options |= {"lengths": [*lengths]}
+        data = "" if any_data else f"{examples.train.identity} {examples.dev.identity}"  # type: ignore[union-attr]
+        settings = f"{folder if any_model else digest_directory(model)} {data} {sorted(options.items())}"
+        if settings not in _MADE:
+            made = folder / hashlib.sha256(settings.encode()).hexdigest()
             folder.mkdir(exist_ok=True)
             exporter.export(model, made, examples=examples, **options)
-        shutil.copytree(made, path)
+            _MADE[settings] = made
+        shutil.copytree(_MADE[settings], path)
         return Bundle.open(path)
 
     monkeypatch.setattr(choice, "export", kept_export)
+
+
+def finetune_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal teachers are trained once; `folder` keeps them."""
+
+    def kept_finetune(model: Path, data: pb.TaskData, output: Path, **options: Any) -> pb.FinetuneResult:
+        examples = f"{data.train.identity} {data.dev.identity}"  # type: ignore[union-attr]
+        settings = f"{digest_directory(model)} {examples} {sorted(options.items())}"
+        if settings not in _MADE:
+            made = folder / hashlib.sha256(settings.encode()).hexdigest()
+            pb.finetune(model, data, made, **options)
+            _MADE[settings] = made
+        if not output.exists():
+            shutil.copytree(_MADE[settings], output)
+        # The finished run.
+        return pb.finetune(model, data, output, **options)
+
+    monkeypatch.setattr(teacher, "finetune", kept_finetune)
 
 
 def measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +132,15 @@ def write_inputs(folder: Path) -> Path:
     return folder
 
 
-def compress_fast(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials keep the weights of their structure, and equal exports are made once.
+def compress_fast(inputs: Path, monkeypatch: pytest.MonkeyPatch, *, any_model: bool = False) -> None:
+    """Trials keep the weights of their structure; equal exports are made once, whatever their examples.
 
     Larger structures and later rungs score more.
+
+    Args:
+      inputs: the folder of `write_inputs`, which keeps the exports.
+      monkeypatch: replaces training and export.
+      any_model: see `export_once`.
     """
 
     def train(shared: TrialData, point: Point, seed: int, folder: Path) -> None:
@@ -119,14 +160,17 @@ def compress_fast(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(rungs, "train_trial", train)
     monkeypatch.setattr(students, "_MOST_EXAMPLES", 32)
-    export_once(inputs / "exports", monkeypatch)
+    # A batch is not worth a graph.
+    monkeypatch.setattr(students, "measure_importance", cheap_tensorflow.eager()(students.measure_importance))
+    export_once(inputs / "exports", monkeypatch, any_data=True, any_model=any_model)
 
 
 def compress_command(inputs: Path, output: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`pocketbert compress` with these costs, few steps and some options."""
     measure_nothing(monkeypatch)
     train_briefly(monkeypatch)
-    export_once(inputs / "exports", monkeypatch)
+    if choice.export is exporter.export:
+        export_once(inputs / "exports", monkeypatch)
     for module in (choice, final_scores):
         monkeypatch.setattr(module, "simple_methods", lambda *_: [])
 

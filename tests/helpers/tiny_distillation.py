@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +30,27 @@ MAX_LENGTH = 23
 
 def write_teacher(folder: Path, config: EncoderConfig = TEACHER) -> Path:
     """A model directory with a head, random weights and a vocabulary; each class is about as frequent as the other."""
+    _write_bare(folder.parent, config)
+    return tiny_finetuning.write_files(folder, _teacher_files(config))
+
+
+def _write_bare(folder: Path, config: EncoderConfig) -> Path:
+    bare = tiny_finetuning.CONFIG.replace(pad_token_id=config.pad_token_id)
+    return tiny_finetuning.write_model(folder / "bare", bare)
+
+
+@functools.cache
+def _teacher_files(config: EncoderConfig) -> dict[str, bytes]:
     import pocketbert as pb
 
-    bare = tiny_finetuning.write_model(
-        folder.parent / "bare", tiny_finetuning.CONFIG.replace(pad_token_id=config.pad_token_id)
-    )
-    model = pb.from_preset(config, task=(TASK,), tokenizer=pb.from_pretrained(bare).tokenizer, seed=12)
-    low, high = _logits(model, tiny_finetuning.examples(50, seed=2).texts).T
-    model.heads["classification"].output_projection.bias.assign([np.median(high - low), 0.0])
-    model.save_pretrained(folder)
-    return folder
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "teacher"
+        tokenizer = pb.from_pretrained(_write_bare(folder.parent, config)).tokenizer
+        model = pb.from_preset(config, task=(TASK,), tokenizer=tokenizer, seed=12)
+        low, high = _logits(model, tiny_finetuning.examples(50, seed=2).texts).T
+        model.heads["classification"].output_projection.bias.assign([np.median(high - low), 0.0])
+        model.save_pretrained(folder)
+        return tiny_finetuning.read_files(folder)
 
 
 def tag_methods(epochs: int) -> dict[str, Method]:
@@ -75,8 +89,15 @@ def labelled_by(teacher: Path, count: int, seed: int) -> Examples:
     import pocketbert as pb
 
     plain = tiny_finetuning.examples(count, seed)
-    labels = _logits(pb.from_pretrained(teacher), plain.texts).argmax(-1)
-    return Examples(plain.texts, None, labels.astype(np.int32), plain.ids, plain.source)
+    digest = hashlib.sha256(b"".join(content for _, content in sorted(tiny_finetuning.read_files(teacher).items())))
+    key = digest.hexdigest(), count, seed
+    if key not in _ANSWERS:
+        _ANSWERS[key] = _logits(pb.from_pretrained(teacher), plain.texts).argmax(-1)
+    return Examples(plain.texts, None, _ANSWERS[key].astype(np.int32), plain.ids, plain.source)
+
+
+# Digest of a teacher, number of sentences, their seed → classes; many tests ask the same of the same teacher.
+_ANSWERS: dict[tuple[str, int, int], np.ndarray] = {}
 
 
 def write_text(path: Path, sentences: int = 80, seed: int = 7) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+import functools
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +25,38 @@ CONFIG = tiny.BERT.replace(num_layers=1, initializer_range=0.1)
 
 def write_model(folder: Path, config: EncoderConfig = CONFIG) -> Path:
     """A model directory with random weights and a vocabulary of config.vocab_size tokens, [PAD] at its id."""
+    files = _model_files(config)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / f"{folder.name}-vocab.txt").write_bytes(files["vocab.txt"])
+    return write_files(folder, files)
+
+
+# Most modules of the suite begin with such a model, and making it takes a second where others work, too.
+@functools.cache
+def _model_files(config: EncoderConfig) -> dict[str, bytes]:
     import pocketbert as pb
 
     special = SPECIAL[1:]
     special.insert(config.pad_token_id, SPECIAL[0])
     pieces = [*special, *GOOD, *BAD, *NEUTRAL]
     pieces += [f"filler{number}" for number in range(config.vocab_size - len(pieces))]
-    vocabulary = folder.parent / f"{folder.name}-vocab.txt"
-    vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    pb.from_preset(config, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        vocabulary, folder = Path(scratch) / "vocab.txt", Path(scratch) / "model"
+        vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        pb.from_preset(config, tokenizer=pb.WordPieceTokenizer(vocabulary), seed=11).save_pretrained(folder)
+        return read_files(folder)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Name → content of a folder without folders."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Makes a folder with these files."""
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
     return folder
 
 

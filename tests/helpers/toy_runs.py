@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,24 @@ def run(toy: str, code: str, *arguments: object) -> str:
     return done.stdout
 
 
-def pocketbert(toy: str, *arguments: object) -> str:
-    """Runs a command; returns what it prints."""
-    return run(toy, "from pocketbert.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments)
+def commands(toy: str, *lines: Sequence[object]) -> list[str]:
+    """Runs commands one after the other in one process, as beginning one takes seconds; returns what each prints."""
+    program = (
+        "import contextlib, io, json, cheap_tensorflow\n"
+        "from pocketbert.cli import main\n"
+        "printed = []\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        # A few steps, which take less time than their graph.
+        "  without_graphs = cheap_tensorflow.eager() if line[0] == 'finetune' else contextlib.nullcontext()\n"
+        "  with contextlib.redirect_stdout(io.StringIO()) as output, without_graphs:\n"
+        "    code = main(line)\n"
+        "  if code:\n"
+        "    sys.exit(code)\n"
+        "  printed.append(output.getvalue())\n"
+        "print(json.dumps(printed))"
+    )
+    arguments = json.dumps([[str(part) for part in line] for line in lines])
+    return json.loads(run(toy, program, arguments).splitlines()[-1])
 
 
 def java_host(toy: str, table: str, bundle: Path, folder: Path) -> tuple[list[dict[str, Any]], str]:

@@ -16,6 +16,7 @@ from pocketbert.training.distribution import precision_policy
 from pocketbert.training.optimizers import AdamW
 
 
+@pytest.mark.one_of_each("bert")
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_maxima_are_those_of_all_batches(family: str) -> None:
     config = tiny.FAMILIES[family]
@@ -39,8 +40,13 @@ def scaled(factor: float) -> ActivationRange:
     return activation_range(model, [tiny.batch(tiny.MOBILEBERT)])
 
 
-def test_an_overflow_in_float16_names_the_layer() -> None:
-    plain = scaled(1.0)
+@pytest.fixture(scope="module")
+def plain() -> ActivationRange:
+    return scaled(1.0)
+
+
+@pytest.mark.usefixtures("eager")
+def test_an_overflow_in_float16_names_the_layer(plain: ActivationRange) -> None:
     assert plain.float16_warnings() == [] and max(plain.hidden_states) < 100
     first, *_ = warnings = scaled(80_000 / plain.hidden_states[2]).float16_warnings()
     assert first == "layer 2's hidden state: 80,000, which overflows in float16 (its largest is 65,504)"
@@ -48,8 +54,8 @@ def test_an_overflow_in_float16_names_the_layer() -> None:
     assert all(warning.startswith("layer 3's") for warning in warnings[1:])
 
 
-def test_what_comes_near_is_told_apart() -> None:
-    plain = scaled(1.0)
+@pytest.mark.usefixtures("eager")
+def test_what_comes_near_is_told_apart(plain: ActivationRange) -> None:
     near = scaled(8_300 / plain.hidden_states[2]).float16_warnings()
     assert near[0] == "layer 2's hidden state: 8,300, within a factor of 8 of float16's largest, 65,504"
     far = scaled(8_000 / plain.hidden_states[2]).float16_warnings()
@@ -64,6 +70,7 @@ def test_every_part_is_named() -> None:
     ]
 
 
+@pytest.mark.usefixtures("eager")
 def test_what_is_no_number_is_told_and_still_json() -> None:
     scaled_range = scaled(math.nan)
     assert math.isfinite(scaled_range.hidden_states[1]) and scaled_range.hidden_states[2] == math.inf
@@ -76,6 +83,7 @@ def test_no_batches_is_an_error() -> None:
         activation_range(pb.from_preset(tiny.BERT), [])
 
 
+@pytest.mark.usefixtures("eager")
 def test_bfloat16_training_stays_finite_with_float32_weights() -> None:
     inputs: dict[str, Any] = tiny.batch(tiny.MOBILEBERT) | {
         "masked_lm_positions": tf.constant([[1, 5], [0, 3], [2, 4]])

@@ -67,6 +67,7 @@ def test_outputs_of_several_heads_are_named_by_head() -> None:
     assert list(two_kinds) == ["classification_logits", "regression_logits"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_two_heads_learn_from_their_own_labels() -> None:
     model = pb.from_preset(SMALL, [MOOD, SCORE], seed=3)
     model.compile(tf_keras.optimizers.SGD(0.0))
@@ -143,6 +144,7 @@ def test_masked_lm_loss_is_the_mean_over_words_for_every_batch_size(words: pb.Mo
         assert metrics == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_metrics_and_weights_leave_unlabelled_words_out() -> None:
     model = pb.from_preset(SMALL, PRETRAINING[:1], seed=3)
     batch, labels = masked_words(6)
@@ -170,21 +172,22 @@ def test_labels_outside_the_classes_are_refused(mood: pb.Model, words: pb.Model)
     batch, labels = masked_words(3)
     labels[1, 2] = SMALL.vocab_size
     with pytest.raises(pb.UserError, match="^labels must be token ids from 0 to 96; received 97$"):
-        words.fit(batch, {"prediction_logits": labels}, verbose=0)
+        words.evaluate(batch, {"prediction_logits": labels}, verbose=0)
     spans = pb.from_preset(SMALL, [TaskConfig(kind="span")])
     spans.compile(tf_keras.optimizers.SGD(0.0))
     with pytest.raises(pb.UserError, match="^labels must be token positions from 0 .*; received 7$"):
-        spans.fit(inputs(), np.array([[0, 1], [2, 7], [1, 1]]), verbose=0)
+        spans.evaluate(inputs(), np.array([[0, 1], [2, 7], [1, 1]]), verbose=0)
 
 
 # Inputs
 
 
-@pytest.mark.one_of_each
+@pytest.mark.one_of_each("bert-bool", "bert-float32", "bert-uint8")
 @pytest.mark.parametrize("dtype", [bool, np.float32, np.float64, np.int64, np.uint8])
 @pytest.mark.parametrize("name", ["bert", "mobilebert"])
 def test_masks_of_any_type_give_the_same(name: str, dtype: type) -> None:
-    model, batch = pb.from_preset(tiny.FAMILIES[name], [MOOD], seed=3), tiny.batch(tiny.FAMILIES[name])
+    config = tiny.FAMILIES[name].replace(num_layers=1)
+    model, batch = pb.from_preset(config, [MOOD], seed=3), tiny.batch(config)
     other = {**batch, "input_mask": batch["input_mask"].numpy().astype(dtype)}
     expected = model(batch)["logits"].numpy()
     np.testing.assert_array_equal(model(other)["logits"], expected)
@@ -201,7 +204,7 @@ def test_a_mask_of_other_numbers_is_refused(mood: pb.Model) -> None:
         mood(added)
     mood.compile(tf_keras.optimizers.SGD(0.0))
     with pytest.raises(pb.UserError, match=match):
-        mood.fit(added, CLASSES, verbose=0)
+        mood.evaluate(added, CLASSES, verbose=0)
 
 
 def test_inputs_of_another_kind_are_refused(mood: pb.Model) -> None:
@@ -226,13 +229,14 @@ def test_inputs_longer_than_the_positions_are_refused(mood: pb.Model) -> None:
         output_signature=({name: tf.TensorSpec([3, None], tf.int32) for name in longer}, tf.TensorSpec([3], tf.int32)),
     )
     with pytest.raises(pb.UserError, match=match):
-        mood.fit(data, verbose=0)
+        mood.evaluate(data, verbose=0)
     assert mood(tiny.batch(tiny.BERT, length=29))["logits"].shape == [3, 3]
 
 
 # Saving
 
 
+@pytest.mark.usefixtures("eager")
 def test_saved_model_loads_and_trains(tmp_path: Path) -> None:
     config = SMALL.replace(hidden_dropout=0.0, attention_dropout=0.0)
     tasks = [TaskConfig(kind="classification", labels=MOOD.labels, dropout=0.0), TaskConfig(kind="span")]

@@ -304,9 +304,10 @@ def _kill_all(folder: Path) -> None:
 
 def test_killed_at_each_change(tmp_path: Path) -> None:
     # In a small process: forks of one with TensorFlow take long.
-    process = multiprocessing.get_context("spawn").Process(target=_kill_all, args=(tmp_path,))
-    process.start()
-    process.join(120)
+    with killing.folder_in_memory(tmp_path) as folder:
+        process = multiprocessing.get_context("spawn").Process(target=_kill_all, args=(folder,))
+        process.start()
+        process.join(120)
     assert process.exitcode == 0
 
 

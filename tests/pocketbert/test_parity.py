@@ -46,6 +46,7 @@ def test_every_case_is_there() -> None:
     assert len(CASES) == 8
 
 
+@pytest.mark.one_of_each(*(f"eager-{case}" for case in CASES), "function-mobilebert")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
 def test_outputs_equal_transformers(case: str, graph: bool) -> None:
@@ -66,6 +67,7 @@ def test_outputs_equal_transformers(case: str, graph: bool) -> None:
         assert np.all(np.abs(received - expected_rows) <= atol)
 
 
+@pytest.mark.one_of_each("bert_classifier", "bert_gelu", "bert_span", "mobilebert", "roberta")
 @pytest.mark.parametrize("case", CASES)
 def test_heads_equal_transformers(case: str) -> None:
     model = pb.from_pretrained(GOLDENS / case)
@@ -92,6 +94,7 @@ def test_last_state_reaches_the_softmax_without_padding() -> None:
         assert float(np.max(probs.numpy() * padding)) == 0.0
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 def test_pretrained_network_equals_transformers(minilm_directory: Path, goldens: Path) -> None:
     golden = np.load(goldens / "all_minilm_l6_v2.npz")
@@ -113,6 +116,7 @@ def test_pretrained_network_equals_transformers(minilm_directory: Path, goldens:
     np.testing.assert_allclose(pooled, golden["pooler_output"], rtol=0, atol=2e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 def test_pretrained_network_from_text(minilm_directory: Path, goldens: Path) -> None:
     """From sentences to mean-pooled vectors: tokenizer and network together."""

@@ -93,6 +93,7 @@ def test_students_of_minilmv2(name: str, layers: int, width: int, rows: int, emb
     assert -0.5e6 < network.parameters - 1e6 * millions < 1e6 + pooler * (millions == 81)
 
 
+@pytest.mark.nightly
 # Graphs create variables without values, so the sizes cost nothing; all layers have the same size.
 @pytest.mark.parametrize("name", [name for name in PRESETS if "roberta" in name or "xlm" in name])
 def test_counts_equal_those_of_transformers(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import tempfile
@@ -40,22 +41,33 @@ def test_next_process_removes_folders_of_killed_ones(tmp_path: Path) -> None:
     assert killing.tree(tmp_path) == before
 
 
+def _leave(root: Path) -> None:
+    with temporary_folder(root) as folder:
+        (folder / "deep").mkdir()
+        for name in ("deep/a", "b"):
+            (folder / name).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _use(root: Path) -> None:
+    with temporary_folder(root) as folder:
+        (folder / "c").touch()
+
+
+def _prepare(root: Path) -> None:
+    assert killing.attempt(lambda: _leave(root)) == -signal.SIGKILL  # type: ignore[func-returns-value]
+
+
+def _kill_all(folder: Path) -> None:
+    assert killing.kill_at_each_change(_use, _prepare, folder) > 8  # type: ignore[arg-type]
+
+
 def test_killed_at_each_change(tmp_path: Path) -> None:
-    def leave(root: Path) -> None:
-        with temporary_folder(root) as folder:
-            (folder / "deep").mkdir()
-            for name in ("deep/a", "b"):
-                (folder / name).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def use(root: Path) -> None:
-        with temporary_folder(root) as folder:
-            (folder / "c").touch()
-
-    def prepare(root: Path) -> None:
-        assert killing.attempt(lambda: leave(root)) == -signal.SIGKILL  # type: ignore[func-returns-value]
-
-    assert killing.kill_at_each_change(use, prepare, tmp_path) > 8  # type: ignore[arg-type]
+    # In a small process: forks of one with TensorFlow take long.
+    process = multiprocessing.get_context("spawn").Process(target=_kill_all, args=(tmp_path,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def test_all_temporary_files_are_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

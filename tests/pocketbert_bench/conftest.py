@@ -12,7 +12,7 @@ from fake_adb import FakePhone, FakeServer
 from phone_runs import BUNDLE, REPEATS, SERIAL
 
 from pocketbert import cli
-from pocketbert_bench import phone_app
+from pocketbert_bench import charts, phone_app
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,24 @@ def compression_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import tiny_compression
 
     return tiny_compression.write_inputs(tmp_path_factory.mktemp("compression"))
+
+
+@pytest.fixture(scope="module", params=["untrained", pytest.param("trained", marks=pytest.mark.nightly)])
+def training(request: pytest.FixtureRequest, compression_inputs: Path) -> Iterator[str]:
+    """What a module's compressions do: they train briefly, or take over the first weights of each candidate."""
+    import tiny_compression
+
+    from pocketbert_bench.compression import candidates
+
+    cut = candidates.structures
+    with pytest.MonkeyPatch.context() as patched:
+        tiny_compression.train_briefly(patched)
+        if request.param == "untrained":
+            # A head that reads the first token instead would have to train.
+            patched.setattr(candidates, "structures", lambda *args, **options: cut(*args, small_embedding=False))
+            tiny_compression.finetune_once(compression_inputs / "teachers", patched)
+            tiny_compression.compress_fast(compression_inputs, patched)
+        yield request.param
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +60,24 @@ def own_cache(cost_cache: Path) -> Iterator[None]:
         # Other tests run beside it.
         patched.setattr(costs, "_MOST_OTHERS", 100.0)
         yield
+
+
+@pytest.fixture
+def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages have no plots, which take longer to draw than all else."""
+    monkeypatch.setattr(charts, "draw", lambda rows: {})
+
+
+@pytest.fixture(scope="session")
+def plain_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A float32 bundle for 9 and 17 tokens; its network is beside it, as `network`. Copy what you change."""
+    import bench_subjects
+
+    from pocketbert_export.exporter import export
+
+    folder = tmp_path_factory.mktemp("plain")
+    network = bench_subjects.write_network(folder / "network", bench_subjects.bert_config(num_layers=1))
+    return export(network, folder / "whole", recipe="float32", lengths=(9, 17)).directory
 
 
 @pytest.fixture

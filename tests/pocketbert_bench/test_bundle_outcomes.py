@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +30,15 @@ CHECKS = {"checks": [{"name": "padding", "passed": True, "measured": 0.0, "bound
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def bundles(plain_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A bundle with an outcome, and one without."""
     folder = tmp_path_factory.mktemp("outcomes")
-    network = bench_subjects.write_network(folder / "network")
     texts = [f"the film is {word}" for word in ("good", "bad", "dull", "very good", "not bad", "bright", "not good")]
     labels = np.arange(7, dtype=np.int32) % 3
     labelled = Examples(texts, None, labels, texts, "here")
-    export(network, folder / "scored", recipe="float32", lengths=(9,), examples=labelled)
-    # Another file: the same one would have the same score.
-    export(network, folder / "unscored", recipe="float16", lengths=(9,))
+    # Another file than that of the other bundle, which would else have the same score.
+    export(plain_bundle.parent / "network", folder / "scored", recipe="float32", lengths=(9,), examples=labelled)
+    shutil.copytree(plain_bundle, folder / "unscored")
     return folder / "scored", folder / "unscored"
 
 
@@ -75,6 +75,7 @@ def order(text: str, *parts: str) -> bool:
     return places == sorted(places)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_bench_records_the_bundles_outcome(
     bundles: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +99,7 @@ def test_bench_records_the_bundles_outcome(
     assert order(text, f"<b>{stored['score']:.3f}</b>", "Exports", "Size (MB)")
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_report_takes_outcomes_of_bundles(bundles: tuple[Path, Path], tmp_path: Path) -> None:
     digest = hashlib.sha256((bundles[0] / "model.tflite").read_bytes()).hexdigest()
     run = bench_subjects.result(measurement("phone", 9, 1.0, model_sha256=digest))
@@ -110,6 +112,7 @@ def test_report_takes_outcomes_of_bundles(bundles: tuple[Path, Path], tmp_path: 
     assert order(text, f"<b>{stored['score']:.3f}</b>", "checks passed") and NO_SCORE not in text
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_lost_bundle_is_red_above_all(tmp_path: Path) -> None:
     path = report.build_report([measured(outcome())], tmp_path / "page", verification={"dynamic_wi8": CHECKS})
     text = path.read_text(encoding="utf-8")
@@ -133,6 +136,7 @@ def test_lost_bundle_is_red_above_all(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_page_without_scores_has_a_hint(tmp_path: Path) -> None:
     path = report.build_report([measured()], tmp_path / "page", verification={"dynamic_wi8": CHECKS})
     text = path.read_text(encoding="utf-8")
@@ -140,6 +144,7 @@ def test_page_without_scores_has_a_hint(tmp_path: Path) -> None:
     assert text.count(NO_SCORE) == 1 and order(text, NO_SCORE, "checks passed")
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_scores_of_the_run_need_no_hint(tmp_path: Path) -> None:
     score = results.Accuracy(
         label="dynamic_wi8", model="net", recipe="dynamic_wi8", model_sha256=None, task="mood", split="dev",

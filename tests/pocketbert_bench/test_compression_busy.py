@@ -28,7 +28,7 @@ def inputs(compression_inputs: Path) -> Path:
 
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: None) -> Callable[..., int]:
-    compress_fast(inputs, monkeypatch)
+    compress_fast(inputs, monkeypatch, any_model=True)
     return compress_command(inputs, tmp_path / "out", monkeypatch)
 
 
@@ -55,6 +55,7 @@ def test_wide_intervals_are_measured_again_and_named(
     assert any(note.startswith("the machine is busy") for note in result(tmp_path)["notes"])
 
 
+@pytest.mark.one_of_each("True")
 @pytest.mark.parametrize("late", [False, True])
 def test_uncertain_candidates_come_first_if_it_is_too_late_for_others(
     late: bool, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

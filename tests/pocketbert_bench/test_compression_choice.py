@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 import scipy.stats
 import tiny_finetuning
-from tiny_compression import COSTS, TEACHER, compress_command, compress_fast, train_briefly
+from tiny_compression import COSTS, TEACHER, compress_command, compress_fast, export_once, train_briefly
+from tiny_models import edit_tensors
 
 import pocketbert as pb
 from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert.trials.journal import Journal
-from pocketbert_bench.compression import choice, final_scores, run, space, students
+from pocketbert_bench.compression import choice, final_scores, run, rungs, space, students
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
+from pocketbert_bench.compression.methods import TrialData
 from pocketbert_bench.paired_scores import PartLoss
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.quantization.scored_texts import Loss
@@ -45,7 +47,7 @@ def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 def compress_untrained(
     compress: Callable[..., int], inputs: Path, monkeypatch: pytest.MonkeyPatch, eager: None
 ) -> Callable[..., int]:
-    compress_fast(inputs, monkeypatch)
+    compress_fast(inputs, monkeypatch, any_model=True)
     return compress
 
 
@@ -54,6 +56,20 @@ def result(folder: Path) -> dict[str, Any]:
     return content
 
 
+def answer_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates give half of the dev texts each label; untrained ones would answer all texts as the teacher does."""
+    train = rungs.train_trial
+
+    def train_and_shift(shared: TrialData, point: Any, seed: int, folder: Path) -> None:
+        train(shared, point, seed, folder)
+        model, texts = pb.from_pretrained(folder / "model"), [*shared.data.dev.texts]  # type: ignore[union-attr]
+        low, high = model(model.tokenizer(texts, max_length=16))["logits"].numpy().T
+        edit_tensors(folder / "model", lambda arrays: arrays["classifier.bias"].put(0, np.median(high - low)))
+
+    monkeypatch.setattr(rungs, "train_trial", train_and_shift)
+
+
+@pytest.mark.one_of_each("loss0-fast", "loss2-best")
 @pytest.mark.parametrize(
     ("loss", "chosen"),
     [(Loss(0.5, (-1.0, 2.0)), "fast"), (Loss(-0.5, (-2.0, 1.0)), "fast"), (Loss(3.0, (1.0, 5.0)), "best")],
@@ -80,6 +96,7 @@ def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
     assert all(f": it {words}, with its 95 % interval; so the faster one is chosen" in note for note in notes)
 
 
+@pytest.mark.nightly
 def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs: Path, tmp_path: Path) -> None:
     final = tmp_path / "final.csv"
     tiny_finetuning.write_table(final, tiny_finetuning.examples(240, seed=9))
@@ -132,6 +149,7 @@ def test_no_class_may_lose_more(
     assert (message in capsys.readouterr().err.splitlines()[-1]) == bool(code)
 
 
+@pytest.mark.nightly
 def test_the_winner_of_another_run_is_made_again(
     compress_untrained: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +179,16 @@ def test_the_fastest_within_the_points(compress_untrained: Callable[..., int], t
     assert winner["latency_ms"] == min(row["latency_ms"] for row in rows) < max(row["latency_ms"] for row in rows)
 
 
+def test_labels_take_the_order_of_the_teacher(inputs: Path) -> None:
+    data, limits = pb.data.table(inputs / "train.csv"), pb.Constraints(length=16)
+    read = check(inputs / "teacher", data, constraints=limits, trials=1).splits.data.train
+    with (inputs / "train.csv").open(encoding="utf-8", newline="") as table:
+        labels = {row["text"]: row["label"] for row in csv.DictReader(table)}
+    assert data.task.labels == ("high", "low")
+    assert [("low", "high")[label] for label in read.labels] == [labels[text] for text in read.texts]
+
+
+@pytest.mark.nightly
 def test_labels_in_another_order_keep_their_names(
     compress: Callable[..., int], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,8 +263,13 @@ def test_dry_run_lists_candidates_and_writes_nothing(
     assert "--output is required; received none" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("eager")
 def test_full_disks_are_refused_before_anything_is_written(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    compress: Callable[..., int],
+    inputs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     free = [1000]
@@ -268,7 +301,12 @@ def test_full_disks_are_refused_before_anything_is_written(
 
     monkeypatch.setattr(Journal, "add", add_and_weigh)
     free[0] = one
-    assert compress("--max-latency-ms=9", "--trials=1", "--seed=5") == 0
+    # The largest candidate trains for an epoch of four steps.
+    monkeypatch.setattr(rungs, "_FACTORS", (1, 1, 1))
+    export_once(inputs / "exports", monkeypatch, any_data=True, any_model=True)
+    heads, neurons = TEACHER.num_attention_heads, TEACHER.intermediate_size
+    options = (f"--like=layers=1-2,heads={heads},neurons={neurons},finetune", f"--test-file={inputs / 'train.csv'}")
+    assert compress("--max-latency-ms=9", "--trials=1", "--seed=5", *options, table="few") == 0
     assert max(sizes) < one
     assert json.loads((tmp_path / "out" / "run.json").read_text())["seed"] == 5
     assert json.loads(capsys.readouterr().out)["trials"] == 1
@@ -341,6 +379,7 @@ class Refused(GateFailed):
         Exception.__init__(self, "the outputs differ")
 
 
+@pytest.mark.nightly
 def test_teacher_that_fails_the_gate_is_compared_as_float32(
     compress_untrained: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,
@@ -362,6 +401,7 @@ def test_teacher_that_fails_the_gate_is_compared_as_float32(
     assert recipes == ["float32", "dynamic_wi8"]
 
 
+@pytest.mark.nightly
 def test_few_examples_are_scored_in_folds(
     compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import shlex
 from collections.abc import Callable
@@ -13,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 import tiny
 import tiny_finetuning
 import tiny_questions
+from sklearn.metrics import log_loss
 from tiny_compression import measure_nothing, train_briefly
 
 import pocketbert as pb
@@ -70,23 +71,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return folder / "out", trained
 
 
-def test_page_and_options_have_the_commands(finished: tuple[Path, Any]) -> None:
+@pytest.mark.nightly
+def test_loss_of_a_candidate_is_scikit_learns(finished: tuple[Path, Any]) -> None:
     folder, _ = finished
-    board = json.loads((folder / "leaderboard.json").read_text())
-    page, options = html.unescape((folder / "report.html").read_text()), (folder / "run.toml").read_text()
-    assert len(board) == 6 and not any(row["difference"] for row in board)
-    for row in board:
-        assert "\n".join(row["commands"]) in page
-        assert "".join(f"# {line}\n" for line in row["commands"]) in options
-        names = [line.split()[1] for line in row["commands"]]
-        trains = "finetune" if row["method"] == "finetune" else "distill"
-        assert names[:3] == ["finetune", "prune", trains] and names[-1] == "export"
-        assert {*names[2:-1]} == {trains}
-    # The finished result, by the file of its options.
-    assert main(["compress", f"--config={folder / 'run.toml'}"]) == 0
+    dev = three_splits(pb.data.table(folder.parent / "texts.csv")).data.dev
+    for row in (row for row in json.loads((folder / "leaderboard.json").read_text()) if row["model"]):
+        model = pb.from_pretrained(folder / row["model"])
+        logits = model(model.tokenizer(list(dev.texts), max_length=16))["logits"].numpy()
+        expected = log_loss(dev.labels, scipy.special.softmax(logits, axis=-1))
+        assert row["dev_loss"] == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.one_of_each("finetune", "tinybert")
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", ["finetune", "predictions", "tinybert"])
 def test_commands_make_the_same_weights(
     method: str, finished: tuple[Path, dict[str, dict[str, np.ndarray]]], tmp_path: Path

@@ -87,6 +87,7 @@ def leaderboard(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.nightly
 def test_trimmed_vocabularies_have_the_tokens_of_the_training_texts(
     compress: Callable[..., int], inputs: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_trimmed_vocabularies_know_no_dev_and_final_texts(
     assert kept == {word for word in training if word.startswith("filler")} and 0 < len(kept) < count
 
 
+@pytest.mark.nightly
 def test_refused_trimmed_weights_leave_those_of_another_rung(
     compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -13,13 +13,18 @@ import numpy as np
 import pytest
 import tiny
 import tiny_finetuning
+from scipy.special import softmax
+from sklearn.metrics import log_loss
 
 import pocketbert as pb
 from pocketbert.checkpoints.directory import describe_directory, read_directory
+from pocketbert.data.examples import Examples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.pruning.importance import Importance
+from pocketbert.trials.jobs import Job, Outcome
 from pocketbert_bench.compression import folds, methods
 from pocketbert_bench.compression.deadline import Deadline
+from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import (
     Training,
     TrialData,
@@ -41,6 +46,8 @@ STAGES = {
     "hsk": ["hidden", "prediction"],
     "text": [""],
 }
+# Other tests train them, too.
+ELSEWHERE = ("finetune", "predictions")
 # Of a stage whose time is over.
 STEPS = 3
 pytestmark = pytest.mark.usefixtures("eager")
@@ -81,8 +88,9 @@ def write_pruned(teacher: Path, folder: Path, *, first_token: bool) -> None:
 @pytest.mark.parametrize(
     ("method", "first_token"),
     [
-        *((method, False) for method in STAGES),
+        *((method, False) for method in STAGES if method not in ELSEWHERE),
         ("finetune", True),
+        *(pytest.param(method, False, marks=pytest.mark.nightly) for method in ELSEWHERE),
         *(pytest.param(method, True, marks=pytest.mark.nightly) for method in STAGES if method != "finetune"),
     ],
 )
@@ -102,15 +110,25 @@ def test_each_method_trains_a_pruned_student(
     assert task.pooling == (None if first_token else "mean")
 
 
-@pytest.mark.parametrize(("epochs", "steps"), [(0.5, 1), (2, 4)])
-def test_part_of_an_epoch_has_a_part_of_the_examples(
-    epochs: float, steps: int, teacher: Path, shared: TrialData, tmp_path: Path
-) -> None:
-    # One pass over 30 examples, and two over 60, in batches of 32.
+def test_part_of_an_epoch_has_a_part_of_the_examples(teacher: Path, shared: TrialData, tmp_path: Path) -> None:
+    # One pass over 30 examples, in batches of 32.
     write_pruned(teacher, tmp_path / "student", first_token=False)
-    point = trial_point(Training(), tmp_path / "student", epochs)
+    point = trial_point(Training(), tmp_path / "student", 0.5)
     train_trial(dataclasses.replace(shared, deadline=None), point, 0, tmp_path / "trial")
-    assert json.loads((tmp_path / "trial" / "result.json").read_text())["steps"] == steps
+    assert json.loads((tmp_path / "trial" / "result.json").read_text())["steps"] == 1
+
+
+def test_loss_of_a_trial_is_scikit_learns(teacher: Path, shared: TrialData, tmp_path: Path) -> None:
+    # Two passes over 60 examples, with an evaluation after each.
+    write_pruned(teacher, tmp_path / "student", first_token=False)
+    job = Job(trial_point(Training(), tmp_path / "student", 2), 0, tmp_path / "trial")
+    train_trial(dataclasses.replace(shared, deadline=None), job.point, job.seed, job.folder)
+    trial = Trial.of(Outcome(job, 1.0), candidate="", rung=0, epochs=2, steps=4, before=0)
+    assert (trial.epochs, trial.complete) == (2, True)
+    model, dev = pb.from_pretrained(job.folder / "model"), shared.data.dev
+    assert isinstance(dev, Examples) and model.tokenizer is not None
+    logits = model(model.tokenizer(list(dev.texts), max_length=19))["logits"].numpy()
+    assert trial.loss == pytest.approx(log_loss(dev.labels, softmax(logits, axis=-1)), rel=1e-4)
 
 
 def with_texts(data: TaskData, count: int) -> TaskData:
@@ -140,9 +158,9 @@ def test_candidates_learn_the_teachers_answers_to_unlabelled_texts(
     write_pruned(teacher, tmp_path / "student", first_token=False)
     trained = {}
     for unlabelled in (False, True):
-        point = trial_point(Training(method="predictions", unlabelled=unlabelled), tmp_path / "student", 2)
+        point = trial_point(Training(method="predictions", unlabelled=unlabelled), tmp_path / "student", 1)
         train_trial(dataclasses.replace(shared, data=data, deadline=None), point, 0, tmp_path / str(unlabelled))
-        assert json.loads((tmp_path / str(unlabelled) / "result.json").read_text())["steps"] == 4
+        assert json.loads((tmp_path / str(unlabelled) / "result.json").read_text())["steps"] == 2
         trained[unlabelled] = read_directory(tmp_path / str(unlabelled) / "model").tensors
     assert any(not np.array_equal(trained[False][name], trained[True][name]) for name in trained[False])
 
@@ -197,14 +215,19 @@ def test_stages_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [deadline.steps_of_stage(step, 99) for step in (1, 12)] == [12, 12]
 
 
-def test_learning_rates_are_multiples_of_the_default(teacher: Path, shared: TrialData, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_learning_rates_are_multiples_of_the_default(
+    teacher: Path, shared: TrialData, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     write_pruned(teacher, tmp_path / "student", first_token=False)
+    recorded: list[dict[str, Any]] = []
+    monkeypatch.setattr(methods, "run_plan", lambda plan, *_: recorded.append(plan.recorded()))
     rates: dict[tuple[str, float], float] = {}
     for method, key in (("finetune", "learning_rate"), ("predictions", "option_prediction_learning_rate")):
         for rate in (1.0, 3.0):
-            folder = tmp_path / f"{method}-{rate}"
-            train_trial(shared, trial_point(Training(method=method, rate=rate), tmp_path / "student", 1), 0, folder)
-            rates[method, rate] = json.loads((folder / "run.json").read_text())[key]
+            point = trial_point(Training(method=method, rate=rate), tmp_path / "student", 1)
+            train_trial(shared, point, 0, tmp_path / "trial")
+            rates[method, rate] = recorded[-1][key]
     for method in ("finetune", "predictions"):
         assert rates[method, 3.0] == pytest.approx(3 * rates[method, 1.0], rel=1e-12)
 
@@ -256,9 +279,10 @@ def test_embeddings_learn_from_the_vectors_of_the_teacher(teacher: Path, tmp_pat
     assert [stage["name"] for stage in result["stages"]] == ["embedding"] and result["steps"] == STEPS
 
 
+@pytest.mark.nightly
 def test_folds_are_scored_at_the_length_of_training(tmp_path: Path) -> None:
     encoder = tiny_finetuning.write_model(tmp_path / "encoder", tiny.BERT.replace(num_layers=2, initializer_range=0.1))
-    examples = tiny_finetuning.examples(300, 1)
+    examples = tiny_finetuning.examples(150, 1)
     data = pb.data.from_pairs(examples.texts, [tiny_finetuning.TASK.labels[label] for label in examples.labels])
     config = pb.FinetuneConfig(epochs=1, max_length=9, calibrate=False)
     result = pb.finetune(encoder, data, tmp_path / "run", config=config)

@@ -33,7 +33,7 @@ def inputs(compression_inputs: Path) -> Path:
 
 @pytest.fixture
 def compress(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager: None) -> Callable[..., int]:
-    compress_fast(inputs, monkeypatch)
+    compress_fast(inputs, monkeypatch, any_model=True)
     return compress_command(inputs, tmp_path / "out", monkeypatch)
 
 

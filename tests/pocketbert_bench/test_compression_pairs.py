@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 import tiny_finetuning
-from tiny_compression import TEACHER, compress_command
+from tiny_compression import TEACHER, compress_command, compress_fast
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
@@ -42,9 +42,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_candidates_read_pairs_as_the_teacher(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    compress_fast(inputs, monkeypatch)
     command = compress_command(inputs, tmp_path / "out", monkeypatch)
     assert command("--pair-column=pair", "--trials=3", "--max-latency-ms=1.6") == 0
     assert "candidates read the two texts of a pair one by one, as the teacher does" in capsys.readouterr().err
@@ -60,9 +62,8 @@ def test_candidates_read_pairs_as_the_teacher(
     assert others and not any("--pairs=" in line for line in others)
 
 
-def test_form_of_pairs_is_chosen_before_the_teacher_trains(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def embedding_inputs(inputs: Path, tmp_path: Path) -> Path:
     """A pair of one text twice is "same", which separate vectors show before the encoder trains."""
     embeds = TaskConfig(kind="embedding", embedding=EmbeddingConfig())
     tokenizer = pb.from_pretrained(inputs / "encoder").tokenizer
@@ -70,7 +71,22 @@ def test_form_of_pairs_is_chosen_before_the_teacher_trains(
     table = pandas.read_csv(inputs / "train.csv")
     table["pair"] = np.where(table["label"] == "same", table["text"], table["pair"])
     table.to_csv(tmp_path / "train.csv", index=False)
-    command = compress_command(tmp_path, tmp_path / "out", monkeypatch)
+    return tmp_path
+
+
+def test_form_of_pairs_is_chosen_by_their_vectors(embedding_inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = pb.data.table(embedding_inputs / "train.csv", pair="pair")
+    checked = check(embedding_inputs / "teacher", data, constraints=Constraints(length=16), trials=1)
+    assert "pairs=separate: cross-validated losses" in capsys.readouterr().err
+    assert checked.pairs_note.startswith("the encoder reads the two texts of a pair one by one")
+    assert checked.settings[0].task.pairs == checked.splits.data.task.pairs == "separate"
+
+
+@pytest.mark.nightly
+def test_form_of_pairs_is_chosen_before_the_teacher_trains(
+    embedding_inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = compress_command(embedding_inputs, tmp_path / "out", monkeypatch)
     assert command("--pair-column=pair", "--trials=1", "--max-latency-ms=1.6") == 0
     assert "pairs=separate: cross-validated losses" in capsys.readouterr().err
     result = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
@@ -85,6 +101,7 @@ def reads_separately(model: Path) -> bool:
     return task is not None and task.pairs == "separate"
 
 
+@pytest.mark.one_of_each("mean")
 @pytest.mark.parametrize("pooling", ["mean", None])
 def test_networks_are_measured_on_pairs(pooling: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = TaskConfig(kind="classification", labels=LABELS, pairs="separate", pooling=pooling)

@@ -274,6 +274,7 @@ def test_workers_train_several_at_a_time(tmp_path: Path) -> None:
     assert trained_by_two > 1.5 * trained and two.seconds <= 203
 
 
+@pytest.mark.one_of_each("budget0", "budget1")
 @pytest.mark.parametrize(
     "budget", [{"trials": 6}, {"total": 150.0}, {"trials": 12, "limits": Constraints(max_points_lost=14.5)}]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import tiny_finetuning
 import pocketbert as pb
 from pocketbert.checkpoints.directory import describe_directory, read_directory
 from pocketbert.cli import main
+from pocketbert_bench.compression import rungs
 from pocketbert_bench.compression.methods import (
     Training,
     TrialData,
@@ -52,9 +54,10 @@ def softened(texts: Iterable[str], **columns: list[str]) -> list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(compression_inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A teacher with random weights, and tables with probabilities, with and without a label column."""
-    folder = tiny_compression.write_inputs(tmp_path_factory.mktemp("soft"))
+    folder = tmp_path_factory.mktemp("soft")
+    shutil.copytree(compression_inputs, folder, dirs_exist_ok=True)
     examples = tiny_finetuning.examples(150, seed=1)
     assert examples.labels is not None
     labels = [tiny_finetuning.TASK.labels[label] for label in examples.labels]
@@ -68,21 +71,30 @@ def command(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     return tiny_compression.compress_command(inputs, tmp_path / "out", monkeypatch)
 
 
-@pytest.mark.one_of_each("tinybert")
-@pytest.mark.parametrize("method", ["predictions", "tinybert", "minilmv2"])
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(
+    ("method", "folds"),
+    [("predictions", True), ("tinybert", False), ("minilmv2", True)],
+    ids=["predictions", "tinybert", "minilmv2"],
+)
 def test_row_is_repeated_by_hand(
     method: str,
+    folds: bool,
     command: Callable[..., int],
     inputs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    tiny_compression.train_briefly(monkeypatch, steps=2)
-    assert command(*SOFT, *LIMITS, "--dry-run", table="soft") == 0
+    # An epoch of four steps.
+    monkeypatch.setattr(rungs, "_FACTORS", (1, 1, 1))
+    tiny_compression.export_once(inputs / "exports", monkeypatch, any_data=True)
+    limits = ("--max-latency-ms=4", "--kfold=2" if folds else f"--test-file={inputs / 'train.csv'}")
+    assert command(*SOFT, *limits, "--dry-run", table="soft") == 0
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     structure = next(row["structure"] for row in rows if row["method"] == method)
-    assert command(*SOFT, *LIMITS, f"--like={structure},{method}", "--trials=1", table="soft") == 0
+    assert command(*SOFT, *limits, f"--like={structure},{method}", "--trials=1", table="soft") == 0
     note = f"stages that learn predictions learn the soft labels of {inputs / 'soft.csv'}"
     assert note in capfd.readouterr().err and note in (tmp_path / "out" / "report.html").read_text()
     (row,) = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
@@ -101,9 +113,9 @@ def test_row_is_repeated_by_hand(
     assert all(np.array_equal(by_hand[name], trained[name]) for name in trained)
     # The run resumes with its probabilities, and no others.
     like = f"--like={structure},{method}"
-    assert command(*SOFT, *LIMITS, like, "--trials=1", table="soft") == 0
+    assert command(*SOFT, *limits, like, "--trials=1", table="soft") == 0
     capfd.readouterr()
-    assert command("--labels=low,high", *LIMITS, like, "--trials=1", table="soft") == 2
+    assert command("--labels=low,high", *limits, like, "--trials=1", table="soft") == 2
     assert "train_sha256" in capfd.readouterr().err
 
 
@@ -128,6 +140,7 @@ def test_soft_labels_replace_the_logits_of_the_teacher(inputs: Path) -> None:
         assert sources_of(distillation(name, shape, 1e-4), data, described, student) == sources
 
 
+@pytest.mark.usefixtures("eager")
 def test_trial_learns_the_soft_labels_of_words(inputs: Path, tmp_path: Path) -> None:
     tags, random = ("O", "B-MOOD", "I-MOOD"), np.random.default_rng(7)
     lines = []

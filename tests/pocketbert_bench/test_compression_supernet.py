@@ -79,7 +79,7 @@ def compress(
     def measured(*_: Any, **__: Any) -> Measured:
         return Measured(latency_ms=(1.0, 0.99, 1.01), teacher_ms=2.0, size_mb=1.0, memory_mb=9.0)
 
-    compress_fast(compression_inputs, monkeypatch)
+    compress_fast(compression_inputs, monkeypatch, any_model=True)
     command = compress_command(compression_inputs, tmp_path / "out", monkeypatch)
     monkeypatch.setattr(run, "measured_costs", costs)
     monkeypatch.setattr("pocketbert_bench.compression.measurements.measure", measured)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,9 @@ TEXTS = 130
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tiny_compression.write_inputs(tmp_path_factory.mktemp("unlabelled"))
+def inputs(compression_inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unlabelled")
+    shutil.copytree(compression_inputs, folder, dirs_exist_ok=True)
     with (folder / "few.csv").open(newline="") as file:
         known = [row["text"] for row in csv.DictReader(file)]
     new = [f"{text} number {index}" for index, text in enumerate(known[:TEXTS])]
@@ -32,9 +34,16 @@ def command(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     return tiny_compression.compress_command(inputs, tmp_path / "out", monkeypatch)
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_candidate_with_unlabelled_texts_can_win(
-    command: Callable[..., int], inputs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    command: Callable[..., int],
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    tiny_compression.compress_fast(inputs, monkeypatch, any_model=True)
     texts = f"--unlabelled-file={inputs / 'more.txt'}"
     limits = ("--max-latency-ms=4", "--kfold=2")
     assert command(texts, *limits, "--dry-run", table="few") == 0

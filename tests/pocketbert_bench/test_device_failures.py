@@ -38,6 +38,12 @@ def wrong(phone: FakePhone, extras: dict[str, str]) -> Changes:
     return result(phone, extras, **nothing)
 
 
+@pytest.mark.one_of_each(
+    "died-the app's process ended without a result",
+    "silent-the app logged nothing for 1 s",
+    "app-it does not answer as at export",
+    "app-model_sha256 must be",
+)
 @pytest.mark.parametrize(
     ("app", "message"),
     [
@@ -115,6 +121,7 @@ def test_phone_without_results_fails(connect: Any, bench: Any) -> None:
     assert code == 1 and "nothing was measured: affinity must be any" in out
 
 
+@pytest.mark.nightly
 def test_full_disk_stops_one_phone_only(
     connect: Any, bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +171,7 @@ def test_other_phones_survive_a_lost_one(connect: Any, bench: Any, tmp_path: Pat
     assert "sm_s911b_" in err
 
 
+@pytest.mark.nightly
 def test_separate_failures_stop_nothing(connect: Any, bench: Any) -> None:
     def every_second(phone: FakePhone, extras: dict[str, str], say: Any) -> str | None:
         return (refused if len(phone.starts) % 2 else good)(phone, extras, say)

@@ -57,6 +57,7 @@ def test_an_app_that_cannot_be_installed(
     assert sum(request.startswith("exec:cmd package") for request in server.requests) == (1 if error else 0)
 
 
+@pytest.mark.nightly
 def test_broken_install_is_retried(connect: Any, bench: Any, tmp_path: Path) -> None:
     phone = FakePhone(SERIAL, good, installed=None)
     phone.drops = {"install": 2}

@@ -24,16 +24,6 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench_subjects.write_sum_model(tmp_path_factory.mktemp("sum") / "sum.tflite")
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from pocketbert_export.exporter import export
-
-    folder = tmp_path_factory.mktemp("bundle")
-    network = bench_subjects.write_network(folder / "network")
-    export(network, folder / "bundle", recipe="float32", lengths=(9, 17))
-    return folder / "bundle"
-
-
 def test_each_configuration_is_measured_whole(model_path: Path) -> None:
     subjects = [
         bench_subjects.configuration(model_path, 5),
@@ -64,6 +54,7 @@ def test_each_configuration_is_measured_whole(model_path: Path) -> None:
     assert results.problems(results.to_json(bench_subjects.result(*measured))) == []
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_unsteady_calls_are_marked(model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "LONGEST_WARM_UP_SECONDS", 0.05)
     run, calls = Worker.run, iter(range(1000))
@@ -163,8 +154,9 @@ def test_the_workers_imports_are_few() -> None:
     assert not {"tensorflow", "pocketbert", "pocketbert_export", "transformers", "tqdm"} & set(loaded)
 
 
-def test_bundles_run_at_requested_lengths(bundle: Path) -> None:
-    measured = host.bench_bundles([bundle], lengths=[17], threads=[1, 2], quick=True, weights="random")
+def test_bundles_run_at_requested_lengths(plain_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench_subjects.measure_briefly(monkeypatch)
+    measured = host.bench_bundles([plain_bundle], lengths=[17], threads=[1, 2], quick=True, weights="random")
     assert [(measurement.length, measurement.threads, measurement.status) for measurement in measured.measurements] == [
         (17, 1, "ok"),
         (17, 2, "ok"),
@@ -177,8 +169,8 @@ def test_bundles_run_at_requested_lengths(bundle: Path) -> None:
     assert results.problems(results.to_json(measured)) == []
 
 
-def test_bundle_calls_are_golden_examples(bundle: Path) -> None:
-    subjects = configurations.from_bundle(bundle, None, [1])
+def test_bundle_calls_are_golden_examples(plain_bundle: Path) -> None:
+    subjects = configurations.from_bundle(plain_bundle, None, [1])
     assert [subject.length for subject in subjects] == [9, 17]
     for subject in subjects:
         assert subject.problem is None and subject.length
@@ -190,12 +182,15 @@ def test_bundle_calls_are_golden_examples(bundle: Path) -> None:
     assert len(subjects[1].calls) >= len(subjects[0].calls) >= 1
 
 
-def test_damaged_bundle_fails_at_each_length(bundle: Path, tmp_path: Path) -> None:
+def test_damaged_bundle_fails_at_each_length(
+    plain_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import shutil
 
-    damaged = Path(shutil.copytree(bundle, tmp_path / "damaged"))
+    bench_subjects.measure_briefly(monkeypatch)
+    damaged = Path(shutil.copytree(plain_bundle, tmp_path / "damaged"))
     (damaged / "model.tflite").write_bytes(b"cut short")
-    measured = host.bench_bundles([damaged, bundle], lengths=[9, 17], quick=True, weights="random").measurements
+    measured = host.bench_bundles([damaged, plain_bundle], lengths=[9, 17], quick=True, weights="random").measurements
     assert {measurement.weights for measurement in measured} == {"random"} and len(measured) == 4
     by_key = {(mistake.label, mistake.length): mistake for mistake in measured}
     assert by_key["float32", 9].status == by_key["float32", 17].status == "ok"

@@ -79,6 +79,7 @@ def run_of(models: Sequence[str], lengths: Sequence[int], milliseconds: float, s
     )
 
 
+@pytest.mark.one_of_each("equal figures", "seconds", "long names")
 @pytest.mark.parametrize(
     "run",
     [

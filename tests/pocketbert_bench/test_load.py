@@ -91,6 +91,7 @@ def test_absent_proc_stat_is_unknown(tmp_path, monkeypatch):
     assert load.processors() is None
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -119,6 +120,7 @@ def test_busy_machine_warns_everywhere(change, message, tmp_path):
     assert "6.40 ms*" in page and "2.00 ms*" not in page
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_busy_measurements_share_one_note(tmp_path):
     others = (43.2, 35.4, 38.0)
     run = bench_subjects.result(

@@ -27,6 +27,7 @@ NETWORKS = [
 SETTING = Setting(task=tiny_finetuning.TASK, recipe="dynamic_wi8", lengths=(13,))
 
 
+@pytest.mark.nightly
 def test_interrupted_measurements_resume(connect: Callable[..., Any], tmp_path: Path) -> None:
     vocabulary = tiny_finetuning.write_model(tmp_path / "teacher")
     good = FakePhone(phone_runs.SERIAL, ending(phone_runs.slower_for_larger_files))

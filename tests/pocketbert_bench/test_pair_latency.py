@@ -24,7 +24,7 @@ TASK = TaskConfig(kind="classification", labels=("no", "maybe", "yes"), pairs="s
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = get_task(TASK).encoder_config(bench_subjects.bert_config())
+    config = get_task(TASK).encoder_config(bench_subjects.bert_config(num_layers=1))
     return bench_subjects.write_network(tmp_path_factory.mktemp("pairs") / "network", config, TASK)
 
 

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import bench_subjects
+import cheap_tensorflow
 import pytest
 import tiny_finetuning
 from scipy.spatial.distance import cosine
@@ -24,17 +25,20 @@ from pocketbert_export.bundles.bundle import Bundle
 @pytest.fixture
 def tiny_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The quickstart of a tiny network on a few sentences."""
-    network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG.replace(num_layers=2))
+    network = tiny_finetuning.write_model(tmp_path / "network", tiny_finetuning.CONFIG)
     sentences = [dataclasses.replace(tiny_finetuning.examples(count, count), labels=None) for count in (40, 24)]
     monkeypatch.setattr(assets, "fetch_asset", lambda name: network)
     monkeypatch.setattr(module, "rotten_tomatoes", lambda: sentences)
-    monkeypatch.setattr(module, "TEACHER_LAYERS", (2,))
+    monkeypatch.setattr(module, "TEACHER_LAYERS", (1,))
     monkeypatch.setattr(module, "LENGTHS", (23,))
     bench_subjects.measure_briefly(monkeypatch)
     method = EmbeddingDistillation(epochs=1, max_length=23, batch_size=10)
     monkeypatch.setattr(module, "PART_DISTILLATION", method)
+    monkeypatch.setattr(pb, "distill", cheap_tensorflow.eager()(pb.distill))
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("without_plots")
 def test_quickstart_resumes_and_shows_a_search(
     tiny_quickstart: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -156,6 +156,7 @@ def test_lone_export_has_no_comparison(run: ResultFile) -> None:
     assert report._tiles(comparison.rows([alone]), {}) == [("80.0 %", "accuracy", "80 examples")]
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_a_quick_run_says_so(run: ResultFile, tmp_path: Path) -> None:
     whole = report.build_report([run], tmp_path / "a").read_text(encoding="utf-8")
     quick = report.build_report([dataclasses.replace(run, quick=True)], tmp_path / "b").read_text(encoding="utf-8")
@@ -189,6 +190,7 @@ def test_every_run_has_section_and_plots(run: ResultFile, tmp_path: Path) -> Non
     assert {row.name for row in path.parent.glob("*.json")} == {f"results_{n}.json" for n in (1, 2, 3)}
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_report_separates_runtimes_with_their_baselines(tmp_path: Path) -> None:
     new, old = (results.Runtime(name="tflite", version=version) for version in ("2.21.0", "2.16.1"))
     onnx = results.Runtime(name="onnxruntime", version="1.0")
@@ -214,6 +216,7 @@ def test_report_separates_runtimes_with_their_baselines(tmp_path: Path) -> None:
     assert comparison.rankings(alone) == [alone]
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_gpu_and_cpu_get_separate_sections(tmp_path: Path) -> None:
     archive = results.Runtime(name="tflite-aar", version="2.16.1")
     gpu = results.Delegate(name="GPU", delegated_ops=9, total_ops=10)
@@ -237,6 +240,7 @@ def test_gpu_and_cpu_get_separate_sections(tmp_path: Path) -> None:
     assert "342 ms" not in report.build_report([alone], tmp_path / "alone").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_page_shows_a_phones_conditions(tmp_path: Path) -> None:
     conditions = results.DeviceConditions(
         affinity="big",
@@ -264,6 +268,7 @@ def test_page_shows_a_phones_conditions(tmp_path: Path) -> None:
     assert "State of the phone" not in page
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_papers_figures_appear_for_phones_only(run: ResultFile, tmp_path: Path) -> None:
     host = Page(report.build_report([run], tmp_path / "host").read_text(encoding="utf-8")).text
     assert "Pixel 4" not in host and "342" not in host
@@ -299,6 +304,7 @@ def test_ratios_alone_make_a_page(tmp_path: Path, met: bool) -> None:
     assert ("missed" in text) is not met
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_existing_or_empty_report_is_refused(run: ResultFile, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least one measurement or ratio"):
         report.build_report([bench_subjects.result()], tmp_path / "empty")

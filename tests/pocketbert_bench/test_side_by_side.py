@@ -112,6 +112,7 @@ def test_costs_compare_same_export_by_length(run: ResultFile) -> None:
     assert side_by_side.costs(rows(run)[:2], whole) is None
 
 
+@pytest.mark.usefixtures("without_plots")
 @pytest.mark.parametrize(("more", "learned", "change"), [(0, 0.825, "−1.50 points"), (1, 0.865, "+2.50 points")])
 def test_page_shows_pair_and_confident_disagreements(
     run: ResultFile, tmp_path: Path, more: int, learned: float, change: str
@@ -142,6 +143,7 @@ def test_page_shows_pair_and_confident_disagreements(
     assert whole.verdict in lines
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_unmeasured_pair_still_shows_disagreements(run: ResultFile, tmp_path: Path) -> None:
     unmeasured = pair(disagreement("odd one", 0.75, 0.75))
     page = report.build_report([run], tmp_path / "report", pair=unmeasured).read_text(encoding="utf-8")

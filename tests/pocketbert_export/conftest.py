@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import networks
@@ -11,6 +12,15 @@ from pocketbert.model import Model
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTHS = (7, 19)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_conversions() -> Iterator[None]:
+    """Networks that this process has converted before are not converted again; see `converted_files`."""
+    import converted_files
+
+    with converted_files.shared():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +41,12 @@ def small_directory(small_model: Model, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="session")
 def small_bundle(small_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`small_model`'s float32 bundle of lengths 7 and 19."""
+    import converted_files
+
     from pocketbert_export.exporter import export
 
     path = tmp_path_factory.mktemp("small") / "float32"
-    export(small_directory, path, recipe="float32", lengths=LENGTHS)
+    # Its bytes are those of any process' export.
+    with converted_files.anew():
+        export(small_directory, path, recipe="float32", lengths=LENGTHS)
     return path

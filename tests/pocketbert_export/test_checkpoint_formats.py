@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import networks
 import numpy as np
@@ -20,7 +19,6 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.files import sha256
 from pocketbert.presets import preset
-from pocketbert_export import exporter
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_runtime.embedding_config import EmbeddingConfig
 
@@ -183,26 +181,9 @@ FORMATS: dict[str, tuple[str, Callable[[Path], None], set[str]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def conversions() -> dict[Any, bytes]:
-    """Networks that were converted before; most formats hold the same."""
-    return {}
-
-
+@pytest.mark.one_of_each("shards", "0_Transformer")
 @pytest.mark.parametrize("name", FORMATS)
-def test_format_becomes_a_bundle(
-    name: str, conversions: dict[Any, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = exporter.to_tflite
-
-    def to_tflite(model: pb.Model, *arguments: Any, **options: Any) -> bytes:
-        weights = [(path, variable.numpy().tobytes()) for path, variable in model.weights_by_path().items()]
-        key = (model.config, model.tasks, *weights)
-        if key not in conversions:
-            conversions[key] = real(model, *arguments, **options)
-        return conversions[key]
-
-    monkeypatch.setattr(exporter, "to_tflite", to_tflite)
+def test_format_becomes_a_bundle(name: str, tmp_path: Path) -> None:
     kind, change, sources = FORMATS[name]
     folder = tmp_path / "model"
     model = networks.network(*MODELS[kind], pb.WordPieceTokenizer(networks.vocabulary(tmp_path)))

@@ -35,7 +35,7 @@ def data() -> TaskData:
 def run(data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     start = tiny_finetuning.write_model(folder / "start")
-    config = FinetuneConfig(learning_rate=6e-3, epochs=5, batch_size=16, max_length=21)
+    config = FinetuneConfig(learning_rate=6e-3, epochs=5, batch_size=16, max_length=21, head_start="random")
     return Path(finetune(start, data, folder / "run", config=config).model_directory)
 
 
@@ -68,6 +68,7 @@ def test_gate_decides_by_each_head(bundle: Bundle) -> None:
     assert "with the heads mood (classification: high, low), slots (token-classification: O, B-BLAME" in card
 
 
+@pytest.mark.nightly
 def test_heads_keep_their_thresholds(run: Path, data: TaskData, tmp_path: Path) -> None:
     model, texts = pb.from_pretrained(run), data.dev.first_texts(31).texts
     certain = np.sort([max(answer["mood"]["probabilities"].values()) for answer in model.predict(texts)])
@@ -116,6 +117,7 @@ def test_gate_refuses_swapped_labels(run: Path, bundle: Bundle, data: TaskData, 
     assert "task" in failures(with_heads(bundle, tmp_path / "bundle", change), pb.from_pretrained(run), data)
 
 
+@pytest.mark.nightly
 def test_gate_refuses_a_swapped_head(run: Path, data: TaskData, tmp_path: Path) -> None:
     """Rows of one head's map that change places change answers of that head alone, and the gate names it."""
     for name, axis in (("mood", [1, 0]), ("slots", [0, 3, 4, 1, 2])):
@@ -171,13 +173,20 @@ def test_commands_read_and_answer(
     assert header == "text,mood_label,mood_probability_high,mood_probability_low,slots_spans"
 
 
-def test_gate_and_scores_of_partial_labels(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file for each head: each one's metric counts its own texts, and the gate compares both heads."""
-    columns, files = tiny_heads.table(31, 2), {}
+def write_partial(folder: Path, columns: dict[str, list[Any]]) -> dict[str, Path]:
+    """A file for each head."""
+    files = {}
     for name, rows in (("mood", range(0, 17)), ("slots", range(11, 31))):
         lines = [json.dumps({"text": columns["text"][row], name: columns[name][row]}) for row in rows]
-        files[name] = tmp_path / f"{name}.jsonl"
+        files[name] = folder / f"{name}.jsonl"
         files[name].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return files
+
+
+def test_gate_and_scores_of_partial_labels(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each head's metric counts its own texts, and the gate compares both heads."""
+    columns = tiny_heads.table(31, 2)
+    files = write_partial(tmp_path, columns)
     file = "--file=" + ",".join(f"{name}={path}" for name, path in files.items())
     flags = ["--recipe=float32", "--lengths=21", f"--output={tmp_path / 'bundle'}"]
     assert cli.main(["export", f"--model={run}", file, *flags]) == 0
@@ -191,7 +200,11 @@ def test_gate_and_scores_of_partial_labels(run: Path, tmp_path: Path, capsys: py
     answers = pb.from_pretrained(run).predict(columns["text"])
     right = [answers[row]["mood"]["label"] == columns["mood"][row] for row in range(17)]
     assert result["metrics"]["mood_accuracy"] == pytest.approx(np.mean(right))
-    # A head that answers wrongly fails by its own texts.
+
+
+@pytest.mark.nightly
+def test_wrong_head_fails_by_its_own_texts(run: Path, tmp_path: Path) -> None:
+    files = write_partial(tmp_path, tiny_heads.table(31, 2))
     both = pb.data.heads(files, tiny_heads.KINDS, dev=files)
     wrong = pb.from_pretrained(run)
     head = wrong.heads["several"].parts["slots"].output_projection

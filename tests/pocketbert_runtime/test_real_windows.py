@@ -14,6 +14,7 @@ from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_runtime.windows import Question, WindowOptions, make_windows, stream_windows
 
 
+@pytest.mark.one_of_each("(71, 19, 11)")
 @pytest.mark.data
 @pytest.mark.parametrize("sizes", [(384, 128, 64), (71, 19, 11)], ids=str)
 def test_real_windows_match_tf_models_official(shared: Path, tmp_path: Path, sizes: tuple[int, int, int]) -> None:
@@ -64,6 +65,9 @@ def test_real_windows_match_tf_models_official(shared: Path, tmp_path: Path, siz
         assert windows.question_index[w] == feature.example_index
 
 
+@pytest.mark.one_of_each(
+    "squad/train-v1.1.json-bert-base-uncased", "tydiqa/tydiqa.goldp.ko.train.json-bert-base-multilingual-cased"
+)
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "vocabulary"),

@@ -24,6 +24,9 @@ from pocketbert.augmentation.run import shards_of, whole
 from pocketbert.data.readers.tables import read_table
 from pocketbert.errors import UserError
 
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -297,6 +300,10 @@ def test_parts_of_other_runs_are_refused(
     assert list(output.parent.iterdir()) == [output]
 
 
+# Resuming from finished parts is tested above; this one takes seconds for each attempt.
+# Renames: the first attempt's marker, run.json, three parts, the joined file aside and in its place. Killed before
+# the second part has a name, as all are joined aside, and after the output has its name.
+@pytest.mark.nightly
 def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     # Three parts, the last one of one row; a few sentences again and again cost nothing.
     rows = 2 * augmenter.EXAMPLES_A_CHUNK + 1
@@ -306,8 +313,6 @@ def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     arguments = [f"--train-file={table}", "--copies=1"]
     expected, killed = tmp_path / "expected.jsonl", tmp_path / "killed.jsonl"
     assert cli.main(command(folder, expected, *arguments)) == 0
-    # Renames: the first attempt's marker, run.json, three parts, the joined file aside and in its place. Killed before
-    # the second part has a name, as all are joined aside, and after the output has its name.
     answer = forks.run_killed("aside:4,aside:4,placed:2", command(folder, killed, *arguments))
     assert re.findall(r"(\d) of 3 parts are already complete", answer.stderr) == ["1", "3", "3"]
     assert killed.read_bytes() == expected.read_bytes()

@@ -62,10 +62,12 @@ def one_at_a_time(model: Model, ids: list[int], position: int, count: int, mode:
     return [piece for piece in pieces if is_word(piece)][:count] if fill else list(filter(is_word, pieces[:count]))
 
 
+@pytest.mark.usefixtures("eager")
+@pytest.mark.one_of_each("with-original-True", "alone-False")
 @pytest.mark.parametrize(("mode", "fill"), [("alone", True), ("with-original", True), ("alone", False)])
 def test_batched_candidates_equal_single_calls(model: Model, mode: str, fill: bool) -> None:
     words = MLMCandidates(model, count=7, masked_input=mode, fill=fill, tokens_a_batch=61)  # type: ignore[arg-type]
-    texts = tiny_masked_lm.sentences(30)
+    texts = tiny_masked_lm.sentences(24)
     assert model.tokenizer is not None
     sentences = [np.array(row) for row in model.tokenizer.tokenize(texts).to_list() if len(row) < 13]
     # Every second place from the first or second on, so that each sentence asks for its own.
@@ -108,6 +110,7 @@ def test_long_sentence_is_cut_around_mask(model: Model, mode: str) -> None:
         assert list(candidates[position]) == one_at_a_time(model, window, position - start, 3, mode, fill=True)
 
 
+@pytest.mark.one_of_each("bert", "efficientbert", "mobilebert")
 @pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
 def test_last_layer_at_positions_is_equal(family: str) -> None:
     from pocketbert.encoder import Encoder
@@ -213,6 +216,7 @@ def test_repeated_sentence_is_cached(model: Model, vectors: WordVectors, monkeyp
     assert again == [slots[1], slots[0]]
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 def test_real_sentences_and_vectors(shared: Path, tmp_path: Path) -> None:
     """Random weights, real vocabulary, sentences and vectors: what must hold whatever the network says."""

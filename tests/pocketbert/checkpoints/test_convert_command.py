@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 from test_tf1 import BERT_CONFIG, bert_variables, write
-from tiny_models import random_tensors, tiny_mobilebert
+from tiny_models import random_tensors, tiny_bert
 
 from pocketbert import cli
 from pocketbert.checkpoints.directory import read_directory, write_directory
@@ -55,14 +55,14 @@ def test_from_tensorflow_1(flag, token, lowercase, tmp_path, capsys):
 
 
 def test_to_model_garden_and_back(tmp_path, vocabulary, capsys):
-    config = tiny_mobilebert("raw")
+    config = tiny_bert(activation="gelu_tanh")
     tensors = random_tensors(config)
     write_directory(tmp_path / "model", config, (), tensors, Vocabulary(path=vocabulary, config=TokenizerConfig()))
     code, out, _ = convert(
         capsys, "--to=model-garden", f"--input={tmp_path / 'model'}", f"--output={tmp_path / 'garden'}"
     )
     assert code == 0
-    assert json.loads(out)["model_type"] == "mobilebert"
+    assert json.loads(out)["model_type"] == "bert"
     code, out, _ = convert(
         capsys, "--from=model-garden", f"--input={tmp_path / 'garden'}", f"--output={tmp_path / 'back'}"
     )

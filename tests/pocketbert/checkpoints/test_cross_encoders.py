@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from safetensors.numpy import load_file
 from scipy.special import expit
 
 import pocketbert as pb
+from pocketbert.checkpoints.directory import describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 
@@ -22,9 +25,22 @@ OLD = "sbert_ce_default_activation_function"
 TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
 
 
-def reranker(folder: Path, *, labels: int = 1, **keys: Any) -> Path:
-    """A BERT with one logit, and further keys in config.json."""
-    start = pb.from_pretrained(tiny_finetuning.write_model(folder.with_name("start")))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Directories by number of labels."""
+    folder = tmp_path_factory.mktemp("rerankers")
+    return {labels: write_reranker(folder / f"labels-{labels}", labels) for labels in (1, 3)}
+
+
+@pytest.fixture(scope="module")
+def expected(made: dict[int, Path]) -> dict[int, np.ndarray]:
+    """Their logits, which no key in config.json changes."""
+    return {labels: logits(folder) for labels, folder in made.items()}
+
+
+def write_reranker(folder: Path, labels: int) -> Path:
+    """A BERT with one logit, or one for each label."""
+    start = pb.from_pretrained(tiny_finetuning.write_model(folder.with_name(f"{folder.name}-start")))
     names = tuple(f"LABEL_{number}" for number in range(labels))
     task = TaskConfig(kind="regression") if labels == 1 else TaskConfig(kind="classification", labels=names)
     model = pb.from_preset(start.config, task, start.tokenizer, seed=4)
@@ -32,8 +48,19 @@ def reranker(folder: Path, *, labels: int = 1, **keys: Any) -> Path:
         if path.startswith("heads."):
             variable.assign(3.0 * np.random.default_rng(2).normal(size=variable.shape))
     model.save_pretrained(folder)
-    edit(folder, **keys)
     return folder
+
+
+@pytest.fixture
+def reranker(made: dict[int, Path], tmp_path: Path) -> Callable[..., Path]:
+    """Copies a directory to `model`, with further keys in config.json."""
+
+    def copy(labels: int = 1, **keys: Any) -> Path:
+        folder = Path(shutil.copytree(made[labels], tmp_path / "model"))
+        edit(folder, **keys)
+        return folder
+
+    return copy
 
 
 def edit(folder: Path, **keys: Any) -> None:
@@ -68,7 +95,7 @@ def scores(model: Any) -> np.ndarray:
     return np.array([answer["score"] for answer in model.predict(PAIRS)])
 
 
-@pytest.mark.parametrize(
+KEYS = pytest.mark.parametrize(
     ("keys", "has_sigmoid"),
     [
         ({OLD: SIGMOID}, True),
@@ -81,53 +108,74 @@ def scores(model: Any) -> np.ndarray:
         ({OLD: None}, False),
     ],
 )
-def test_score_is_the_activated_logit(tmp_path: Path, keys: dict[str, Any], has_sigmoid: bool) -> None:
-    folder = reranker(tmp_path / "model", **keys)
-    expected = logits(folder)[:, 0]
-    assert np.abs(expected).max() > 1
-    model = pb.from_pretrained(folder)
-    np.testing.assert_allclose(scores(model), expit(expected) if has_sigmoid else expected, atol=2e-5)
+
+
+@KEYS
+def test_keys_name_the_activation(reranker: Callable[..., Path], keys: dict[str, Any], has_sigmoid: bool) -> None:
+    (task,) = describe_directory(reranker(**keys)).tasks
+    assert task.activation in (("sigmoid",) if has_sigmoid else ("identity", None))
+
+
+@pytest.mark.one_of_each("keys0-True", "keys3-False")
+@pytest.mark.usefixtures("eager")
+@KEYS
+def test_score_is_the_activated_logit(
+    reranker: Callable[..., Path],
+    expected: dict[int, np.ndarray],
+    tmp_path: Path,
+    keys: dict[str, Any],
+    has_sigmoid: bool,
+) -> None:
+    one = expected[1][:, 0]
+    assert np.abs(one).max() > 1
+    model = pb.from_pretrained(reranker(**keys))
+    np.testing.assert_allclose(scores(model), expit(one) if has_sigmoid else one, atol=2e-5)
     model.save_pretrained(tmp_path / "saved")
     again = pb.from_pretrained(tmp_path / "saved")
     assert again.task == model.task
     np.testing.assert_array_equal(scores(again), scores(model))
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("has_sigmoid", [True, False])
-def test_modules_name_the_activation(tmp_path: Path, has_sigmoid: bool) -> None:
-    folder = reranker(tmp_path / "model")
-    expected = logits(folder)[:, 0]
+def test_modules_name_the_activation(
+    reranker: Callable[..., Path], expected: dict[int, np.ndarray], tmp_path: Path, has_sigmoid: bool
+) -> None:
+    folder, one = reranker(), expected[1][:, 0]
     modules(folder, {"model_type": "CrossEncoder", "activation_fn": SIGMOID if has_sigmoid else IDENTITY})
     model = pb.from_pretrained(folder)
-    np.testing.assert_allclose(scores(model), expit(expected) if has_sigmoid else expected, atol=2e-5)
+    np.testing.assert_allclose(scores(model), expit(one) if has_sigmoid else one, atol=2e-5)
     model.save_pretrained(tmp_path / "saved")
     np.testing.assert_array_equal(scores(pb.from_pretrained(tmp_path / "saved")), scores(model))
 
 
-def test_exported_graph_has_the_sigmoid(tmp_path: Path) -> None:
-    folder = reranker(tmp_path / "model", **{OLD: SIGMOID})
-    bundle = pb.export(folder, tmp_path / "bundle", recipe="float32", lengths=(17,))
-    np.testing.assert_allclose(scores(bundle), expit(logits(folder)[:, 0]), atol=2e-5)
+@pytest.mark.nightly
+def test_exported_graph_has_the_sigmoid(
+    reranker: Callable[..., Path], expected: dict[int, np.ndarray], tmp_path: Path
+) -> None:
+    bundle = pb.export(reranker(**{OLD: SIGMOID}), tmp_path / "bundle", recipe="float32", lengths=(17,))
+    np.testing.assert_allclose(scores(bundle), expit(expected[1][:, 0]), atol=2e-5)
     assert bundle.task is not None and bundle.task.activation == "sigmoid"
 
 
-def test_labels_keep_their_probabilities(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("eager")
+def test_labels_keep_their_probabilities(reranker: Callable[..., Path], expected: dict[int, np.ndarray]) -> None:
     """NLI cross-encoders have three labels and the identity: a softmax of the logits, as without the key."""
-    folder = reranker(tmp_path / "model", labels=3, **{OLD: IDENTITY})
-    exponents = np.exp(logits(folder))
+    folder = reranker(labels=3, **{OLD: IDENTITY})
+    exponents = np.exp(expected[3])
     probabilities = [[*answer["probabilities"].values()] for answer in pb.from_pretrained(folder).predict(PAIRS)]
     np.testing.assert_allclose(probabilities, exponents / exponents.sum(axis=1, keepdims=True), atol=2e-5)
 
 
-def test_sigmoid_of_labels_follows_the_remedy(tmp_path: Path) -> None:
-    folder = reranker(tmp_path / "model", labels=3, **{OLD: SIGMOID})
+@pytest.mark.usefixtures("eager")
+def test_sigmoid_of_labels_follows_the_remedy(reranker: Callable[..., Path], expected: dict[int, np.ndarray]) -> None:
+    folder = reranker(labels=3, **{OLD: SIGMOID})
     with pytest.raises(UserError, match="for a probability of its own for each label, set problem_type to multi_label"):
         pb.from_pretrained(folder)
-    expected = expit(logits(folder))
     content = json.loads((folder / "config.json").read_text()) | {"problem_type": "multi_label_classification"}
     (folder / "config.json").write_text(json.dumps(content))
     probabilities = [[*answer["probabilities"].values()] for answer in pb.from_pretrained(folder).predict(PAIRS)]
-    np.testing.assert_allclose(probabilities, expected, atol=2e-5)
+    np.testing.assert_allclose(probabilities, expit(expected[3]), atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +198,9 @@ def test_sigmoid_of_labels_follows_the_remedy(tmp_path: Path) -> None:
         ({"sentence_transformers": SIGMOID}, "sentence_transformers must be of type dict"),
     ],
 )
-def test_other_activations_are_refused(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+def test_other_activations_are_refused(reranker: Callable[..., Path], keys: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        pb.from_pretrained(reranker(tmp_path / "model", **keys))
+        pb.from_pretrained(reranker(**keys))
 
 
 @pytest.mark.parametrize(
@@ -179,9 +227,9 @@ def test_other_activations_are_refused(tmp_path: Path, keys: dict[str, Any], mes
     ],
 )
 def test_other_modules_are_refused(
-    tmp_path: Path, model: dict[str, Any], sentence: dict[str, Any], message: str
+    reranker: Callable[..., Path], model: dict[str, Any], sentence: dict[str, Any], message: str
 ) -> None:
-    folder = reranker(tmp_path / "model")
+    folder = reranker()
     modules(folder, model, **sentence)
     with pytest.raises(UserError, match=message):
         pb.from_pretrained(folder)
@@ -195,9 +243,9 @@ def test_encoder_alone_is_no_reranker(tmp_path: Path) -> None:
     assert pb.from_pretrained(folder, headless=True).tasks == ()
 
 
-def test_activation_counts_beside_our_own_key(tmp_path: Path) -> None:
+def test_activation_counts_beside_our_own_key(reranker: Callable[..., Path]) -> None:
     """A directory of ours that a CrossEncoder loaded and saved again keeps our key."""
-    folder = reranker(tmp_path / "model", **{OLD: SIGMOID})
+    folder = reranker(**{OLD: SIGMOID})
     content = json.loads((folder / "config.json").read_text())
     section = {"tasks": [{"kind": "regression", "name": "mine", "labels": [], "dropout": 0.3}]}
     (folder / "config.json").write_text(json.dumps(content | {"pocketbert": section}))

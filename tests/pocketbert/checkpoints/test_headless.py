@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,18 @@ from pocketbert.errors import UserError
 BATCH = tiny.batch(tiny_finetuning.CONFIG)
 
 
-def classifier(folder: Path) -> Path:
-    start = pb.from_pretrained(tiny_finetuning.write_model(folder.with_name("start")))
-    pb.from_preset(start.config, tiny_finetuning.TASK, start.tokenizer, seed=5).save_pretrained(folder)
-    return folder
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    start = pb.from_pretrained(tiny_finetuning.write_model(folder / "start"))
+    pb.from_preset(start.config, tiny_finetuning.TASK, start.tokenizer, seed=5).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+@pytest.fixture
+def classifier(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(made, tmp_path / "model"))
 
 
 def edit(path: Path, **keys: Any) -> None:
@@ -66,13 +75,12 @@ def untied(folder: Path) -> None:
         (separate_table, "decoder.weight must equal .*they differ; load it headless"),
     ],
 )
-def test_headless_loads_what_the_message_refuses(tmp_path: Path, change: Any, message: str) -> None:
-    folder = classifier(tmp_path / "model")
-    expected = pb.from_pretrained(folder).encoder(BATCH)
-    change(folder)
+def test_headless_loads_what_the_message_refuses(classifier: Path, change: Any, message: str) -> None:
+    expected = pb.from_pretrained(classifier).encoder(BATCH)
+    change(classifier)
     with pytest.raises(UserError, match=message):
-        pb.from_pretrained(folder)
-    model = pb.from_pretrained(folder, headless=True)
+        pb.from_pretrained(classifier)
+    model = pb.from_pretrained(classifier, headless=True)
     assert model.tasks == () and model.tokenizer is not None
     outputs = model(BATCH)
     assert outputs.keys() == expected.keys()
@@ -80,23 +88,31 @@ def test_headless_loads_what_the_message_refuses(tmp_path: Path, change: Any, me
         np.testing.assert_array_equal(outputs[name], values)
 
 
-def test_separate_table_counts_for_heads_only(tmp_path: Path) -> None:
-    folder = classifier(tmp_path / "model")
-    untied(folder)
+def test_separate_table_counts_for_heads_only(classifier: Path) -> None:
+    untied(classifier)
     with pytest.raises(UserError, match="tie_word_embeddings must be True; received False"):
-        pb.from_pretrained(folder)
-    assert pb.from_pretrained(folder, headless=True).tasks == ()
+        pb.from_pretrained(classifier)
+    assert pb.from_pretrained(classifier, headless=True).tasks == ()
 
 
-def test_converted_encoder_becomes_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = classifier(tmp_path / "model")
-    other_class(folder)
-    command = ["convert", "--from=hf", f"--input={folder}", f"--output={tmp_path / 'encoder'}"]
+@pytest.fixture
+def converted(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    other_class(classifier)
+    command = ["convert", "--from=hf", f"--input={classifier}", f"--output={tmp_path / 'encoder'}"]
     assert cli.main(command) == 2
     assert "pocketbert convert --from=hf --headless" in capsys.readouterr().err
     assert cli.main([*command, "--headless"]) == 0
     assert json.loads(capsys.readouterr().out)["tasks"] == []
-    export = ["export", f"--model={tmp_path / 'encoder'}", f"--output={tmp_path / 'bundle'}", "--lengths=11"]
+    return tmp_path / "encoder"
+
+
+def test_conversion_follows_the_remedy(converted: Path) -> None:
+    assert pb.from_pretrained(converted).tasks == ()
+
+
+@pytest.mark.nightly
+def test_converted_encoder_becomes_a_bundle(converted: Path, tmp_path: Path) -> None:
+    export = ["export", f"--model={converted}", f"--output={tmp_path / 'bundle'}", "--lengths=11"]
     assert cli.main([*export, "--recipe=float32"]) == 0
 
 
@@ -126,13 +142,12 @@ def test_headless_ignores_modules(tmp_path: Path, file: str, content: Any, messa
     np.testing.assert_array_equal(output, expected)
 
 
-def test_headless_model_has_no_other_task(tmp_path: Path) -> None:
-    folder = classifier(tmp_path / "model")
+def test_headless_model_has_no_other_task(classifier: Path) -> None:
     with pytest.raises(
         UserError, match="headless loads no head; received True and a regression task; pass one of them"
     ):
-        pb.from_pretrained(folder, headless=True, task=TaskConfig(kind="regression"))
-    assert pb.from_pretrained(folder, headless=True).task is None
+        pb.from_pretrained(classifier, headless=True, task=TaskConfig(kind="regression"))
+    assert pb.from_pretrained(classifier, headless=True).task is None
 
 
 def test_headless_needs_transformers_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,18 +156,18 @@ def test_headless_needs_transformers_files(tmp_path: Path, capsys: pytest.Captur
     assert "--headless is for --from=hf" in capsys.readouterr().err
 
 
-def test_unknown_key_is_removed(tmp_path: Path) -> None:
-    folder = classifier(tmp_path / "model")
-    expected = pb.from_pretrained(folder)(BATCH)["logits"]
-    edit(folder / "config.json", note="of mine")
+def test_unknown_key_is_removed(classifier: Path) -> None:
+    expected = pb.from_pretrained(classifier)(BATCH)["logits"]
+    edit(classifier / "config.json", note="of mine")
     with pytest.raises(
         UserError, match="key 'note' is unknown and may change the outputs of the model; remove it if it"
     ):
-        pb.from_pretrained(folder)
-    edit(folder / "config.json", note=...)
-    np.testing.assert_array_equal(pb.from_pretrained(folder)(BATCH)["logits"], expected)
+        pb.from_pretrained(classifier)
+    edit(classifier / "config.json", note=...)
+    np.testing.assert_array_equal(pb.from_pretrained(classifier)(BATCH)["logits"], expected)
 
 
+@pytest.mark.usefixtures("eager")
 def test_lower_casing_moves_to_the_tokenizer(tmp_path: Path) -> None:
     """`do_lower_case` of a module keeps accents, as the remedy does."""
     folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True, do_lower_case=True)

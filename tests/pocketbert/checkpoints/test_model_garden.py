@@ -106,6 +106,7 @@ MOBILEBERTS = {
 }
 
 
+@pytest.mark.one_of_each("ib_bert")
 @pytest.mark.parametrize("name", MOBILEBERTS)
 def test_mobilebert_comes_over(name, inputs):
     encoder = mobilebert_encoder(**MOBILEBERTS[name])
@@ -115,6 +116,7 @@ def test_mobilebert_comes_over(name, inputs):
     assert_equal_at_tokens(ours(config, tensors), encoder, inputs)
 
 
+@pytest.mark.one_of_each("BertEncoder-20", "BertEncoderV2-7")
 @pytest.mark.parametrize("width", [20, 7])
 @pytest.mark.parametrize("encoder_class", [networks.BertEncoder, networks.BertEncoderV2])
 def test_bert_comes_over(encoder_class, width, inputs):
@@ -149,6 +151,7 @@ OURS = {
 }
 
 
+@pytest.mark.one_of_each("bert", "mobilebert", "without OPT")
 @pytest.mark.parametrize("name", OURS)
 def test_ours_goes_over_and_comes_back(name, inputs):
     config = OURS[name]
@@ -161,6 +164,7 @@ def test_ours_goes_over_and_comes_back(name, inputs):
         np.testing.assert_array_equal(tensors_again[path], tensor, err_msg=path)
 
 
+@pytest.mark.one_of_each("exact gelu")
 @pytest.mark.parametrize("name", ["bert, relu, factorized", "unshared", "tiny", "without OPT", "exact gelu"])
 def test_folders(name, tmp_path, vocabulary):
     config = OURS[name]
@@ -173,9 +177,10 @@ def test_folders(name, tmp_path, vocabulary):
     assert (tmp_path / "garden/vocab.txt").read_bytes() == vocabulary.read_bytes()
 
 
+@pytest.mark.one_of_each("encoder_network")
 @pytest.mark.parametrize("root", ["model", "encoder_network"])
 def test_checkpoints_of_converters_and_trainers(root, tmp_path):
-    config = tiny_mobilebert()
+    config = OURS["bert, tanh form"]
     tensors = random_tensors(config)
     write_model_garden(tmp_path / "garden", config, tensors)
     for item in (tmp_path / "garden").glob("encoder.*"):
@@ -234,7 +239,7 @@ def test_encoders_that_ours_cannot_be(inputs):
 
 @pytest.mark.parametrize("part", ["encoder.index", "encoder.data-00000-of-00001"])
 def test_cut_checkpoints_are_one_line(part, tmp_path):
-    config = tiny_mobilebert()
+    config = OURS["bert, tanh form"]
     write_model_garden(tmp_path / "garden", config, random_tensors(config))
     content = (tmp_path / "garden" / part).read_bytes()
     for size in (0, 40, len(content) // 3, len(content) - 9):

@@ -71,6 +71,7 @@ def own_files(directory: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.usefixtures("eager")
 def test_saved_again_byte_by_byte(directory: Path, tmp_path: Path) -> None:
     model = pb.from_pretrained(directory)
     assert type(model.tokenizer) is {"byte_bpe": pb.ByteBPETokenizer, "unigram": pb.UnigramTokenizer}[directory.name]
@@ -91,6 +92,7 @@ def test_transformers_reads_what_we_write(roberta: Path) -> None:
     assert tokenizer.tokenize(TEXTS).to_list() == expected(TEXTS, add_special_tokens=False)["input_ids"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_tokenizer_json_alone_gives_the_same(directory: Path, tmp_path: Path) -> None:
     expected = [column.to_list() for column in pb.from_pretrained(directory).tokenizer.tokenize_with_offsets(TEXTS)]
     (directory / "tokenizer.json").write_text(json.dumps(content_of(directory)), "utf-8")

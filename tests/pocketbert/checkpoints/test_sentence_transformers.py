@@ -14,6 +14,7 @@ import tiny_finetuning
 from safetensors.numpy import load_file, save_file
 
 import pocketbert as pb
+from pocketbert.checkpoints.directory import describe_directory
 from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
 from pocketbert_runtime.embedding_config import EmbeddingConfig
@@ -85,6 +86,8 @@ def embed(model: pb.Model) -> np.ndarray:
     return np.array([answer["embedding"] for answer in model.predict(TEXTS)])
 
 
+@pytest.mark.one_of_each("mean-False-True", "cls-False-False", "max-True-True")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("pooling", "dense", "normalize"),
     [("mean", False, True), ("cls", False, False), ("max", False, True), ("mean", True, False), ("max", True, True)],
@@ -103,6 +106,7 @@ def test_vectors_match_documented_arithmetic(tmp_path: Path, pooling: str, dense
     np.testing.assert_allclose(saved, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("eager")
 def test_prompts_and_name_survive_saving(tmp_path: Path) -> None:
     prompts = (("query", "story: "), ("passage", "film: "))
     embedding = EmbeddingConfig(pooling="cls", max_length=20, prompts=prompts, default_prompt="query")
@@ -118,6 +122,7 @@ def test_prompts_and_name_survive_saving(tmp_path: Path) -> None:
     np.testing.assert_allclose(embed(again), prompted, atol=1e-6)
 
 
+@pytest.mark.usefixtures("eager")
 def test_sequence_length_truncates(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True)
     long, cut = ("a film " * 9, "a film a film a film a")
@@ -163,6 +168,7 @@ def test_embedding_ignores_padding(tmp_path: Path) -> None:
     assert model(short)["embedding"].dtype == tf.float32
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("outputs", [WIDTH, OUTPUTS])
 def test_dense_layer_adds_its_input(tmp_path: Path, outputs: int) -> None:
     folder = write_sentence_transformer(tmp_path / "model", "cls", dense=True, normalize=False, outputs=outputs)
@@ -184,7 +190,7 @@ def test_dense_layer_adds_its_input(tmp_path: Path, outputs: int) -> None:
     np.testing.assert_allclose(saved, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
+LIMITS = pytest.mark.parametrize(
     ("module", "tokenizer", "expected"),
     [
         (None, {"model_max_length": 5}, 5),
@@ -200,12 +206,29 @@ def test_dense_layer_adds_its_input(tmp_path: Path, outputs: int) -> None:
         (None, {}, None),
     ],
 )
+
+
+def write_limits(folder: Path, module: int | None, tokenizer: dict[str, Any]) -> Path:
+    write_sentence_transformer(folder, "mean", dense=False, normalize=True, max_seq_length=module)
+    write(folder / "tokenizer_config.json", {"do_lower_case": True, **tokenizer})
+    return folder
+
+
+@LIMITS
+def test_smallest_limit_counts(
+    tmp_path: Path, module: int | None, tokenizer: dict[str, Any], expected: int | None
+) -> None:
+    (task,) = describe_directory(write_limits(tmp_path / "model", module, tokenizer)).tasks
+    assert task.embedding is not None and task.embedding.max_length == expected
+
+
+@pytest.mark.one_of_each("9-tokenizer1-5", "None-tokenizer7-None")
+@pytest.mark.usefixtures("eager")
+@LIMITS
 def test_smallest_limit_truncates(
     tmp_path: Path, module: int | None, tokenizer: dict[str, Any], expected: int | None
 ) -> None:
-    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True, max_seq_length=module)
-    write(folder / "tokenizer_config.json", {"do_lower_case": True, **tokenizer})
-    model = pb.from_pretrained(folder)
+    model = pb.from_pretrained(write_limits(tmp_path / "model", module, tokenizer))
     assert model.task.embedding.max_length == expected
     # None: all positions of the encoder.
     length = expected or tiny_finetuning.CONFIG.max_position_embeddings
@@ -218,6 +241,7 @@ def test_smallest_limit_truncates(
     assert pb.from_pretrained(tmp_path / "saved").task == model.task
 
 
+@pytest.mark.nightly
 def test_bundle_records_the_tokenizers_limit(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path / "model", "mean", dense=False, normalize=True, max_seq_length=None)
     write(folder / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": 5})
@@ -227,6 +251,8 @@ def test_bundle_records_the_tokenizers_limit(tmp_path: Path) -> None:
     np.testing.assert_allclose(long, cut, atol=1e-6)
 
 
+@pytest.mark.one_of_each("sentence_bert_config.json-0_Transformer", "sentence_distilbert_config.json-0_BERT")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["0_Transformer", "0_BERT"])
 @pytest.mark.parametrize("sentence", ["sentence_bert_config.json", "sentence_distilbert_config.json"])
 def test_old_layouts_give_equal_vectors(tmp_path: Path, name: str, sentence: str) -> None:
@@ -328,6 +354,7 @@ def test_keys_that_change_vectors_are_named(tmp_path: Path, file: str, keys: dic
         pb.from_pretrained(folder)
 
 
+@pytest.mark.usefixtures("eager")
 def test_keys_without_effect_are_accepted(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=True)
     vectors = embed(pb.from_pretrained(folder))
@@ -365,6 +392,7 @@ def test_dense_layer_of_torch_names_the_library(tmp_path: Path) -> None:
         pb.from_pretrained(folder)
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.data
 def test_minilm_matches_its_golden(minilm_directory: Path, goldens: Path) -> None:
     golden = np.load(goldens / "all_minilm_l6_v2.npz")

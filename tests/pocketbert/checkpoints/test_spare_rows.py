@@ -56,6 +56,7 @@ def theirs(folder: Path, class_name: str, inputs: dict[str, Any]) -> Any:
     return model({name: inputs[key] for name, key in names.items()})
 
 
+@pytest.mark.usefixtures("eager")
 def test_padded_classifier_gives_equal_logits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny_bert(vocab_size=64)
     folder = padded_model(tmp_path / "model", config, (SENTIMENT,), wordpiece(tmp_path))
@@ -71,6 +72,7 @@ def test_padded_classifier_gives_equal_logits(tmp_path: Path, capsys: pytest.Cap
     np.testing.assert_array_equal(pb.from_pretrained(tmp_path / "saved")(inputs)["logits"], model(inputs)["logits"])
 
 
+@pytest.mark.usefixtures("eager")
 def test_padded_xlm_r_gives_equal_logits(tmp_path: Path) -> None:
     path = unigram_file(tmp_path)
     tokens = len(Vocabulary(path=path, kind="unigram").tokens())
@@ -83,6 +85,8 @@ def test_padded_xlm_r_gives_equal_logits(tmp_path: Path) -> None:
     np.testing.assert_allclose(model(inputs)["logits"], expected, atol=2e-5)
 
 
+@pytest.mark.one_of_each("config0-TFBertForPreTraining")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("config", "class_name"),
     [
@@ -100,6 +104,7 @@ def test_masked_lm_heads_lose_the_rows(config: EncoderConfig, class_name: str, t
     model.save_pretrained(tmp_path / "saved")
 
 
+@pytest.mark.usefixtures("eager")
 def test_padded_model_is_trimmed(tmp_path: Path) -> None:
     folder = padded_model(tmp_path / "model", tiny_bert(vocab_size=64), (SENTIMENT,), wordpiece(tmp_path))
     (tmp_path / "text.txt").write_text("\n".join(["a cab", "bad head"] * 20) + "\n", encoding="utf-8")
@@ -138,6 +143,7 @@ def test_vocabulary_of_another_model_is_refused(tmp_path: Path) -> None:
         read_directory(folder)
 
 
+@pytest.mark.usefixtures("eager")
 def test_multilingual_bert_ignores_its_padding_id(tmp_path: Path) -> None:
     """Multilingual MiniLM and E5: BERT with XLM-R's tokenizer, whose <pad> is 1, and pad_token_id 0."""
     import transformers

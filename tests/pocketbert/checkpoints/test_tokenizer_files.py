@@ -49,6 +49,8 @@ def theirs(directory, **options):
     return BertTokenizerFast(str(directory / "vocab.txt"), **options)
 
 
+@pytest.mark.one_of_each("options0", "options2")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "options",
     [
@@ -230,6 +232,7 @@ def test_older_files_are_read_strictly(directory, name):
         read_directory(directory)
 
 
+@pytest.mark.usefixtures("eager")
 def test_cased_tokenizer_json_keeps_case(directory, capfd):
     """C3 of the users' reports: PreTrainedTokenizerFast does what tokenizer.json says."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast

@@ -77,6 +77,21 @@ def batch(config):
     }
 
 
+# Each head once, and once more where a family has another name for it.
+@pytest.mark.one_of_each(
+    "TFBertForSequenceClassification",
+    "TFBertForSequenceClassification, own dense",
+    "TFBertForSequenceClassification, regression",
+    "TFBertForQuestionAnswering",
+    "TFBertForTokenClassification",
+    "TFBertForPreTraining",
+    "TFRobertaForSequenceClassification",
+    "TFRobertaForMaskedLM",
+    "TFXLMRobertaModel",
+    "TFMobileBertForPreTraining",
+    "TFDistilBertForSequenceClassification",
+    "TFDistilBertForMaskedLM",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_their_class_gives_our_answers(name, tmp_path):
     config, tasks = CASES[name]
@@ -127,6 +142,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
         assert_close(answer, other) if per_token else assert_close(answer[:, None], other[:, None])
 
 
+@pytest.mark.usefixtures("eager")
 def test_texts_of_trigram_models_have_one_value(tmp_path):
     """The value of their class for padded texts, whatever the batch."""
     config = tiny_mobilebert()
@@ -164,6 +180,16 @@ def test_texts_of_trigram_models_have_one_value(tmp_path):
     assert_close(np.concatenate([answers([index]) for index in range(3)])[:, None], expected[:, None])
 
 
+@pytest.mark.one_of_each(
+    "TFBertModel-safetensors",
+    "TFBertForPreTraining-tf_model.h5",
+    "TFRobertaForSequenceClassification-tf_model.h5",
+    "TFRobertaForMaskedLM-safetensors",
+    "TFXLMRobertaForQuestionAnswering-tf_model.h5",
+    "TFMobileBertForPreTraining-tf_model.h5",
+    "TFDistilBertForSequenceClassification-tf_model.h5",
+    "TFDistilBertForMaskedLM-safetensors",
+)
 @pytest.mark.parametrize("safetensors", [False, True], ids=["tf_model.h5", "safetensors"])
 @pytest.mark.parametrize("name", [name for name in CASES if "," not in name])
 def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path):

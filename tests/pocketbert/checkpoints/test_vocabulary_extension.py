@@ -25,11 +25,10 @@ WORDS = [*"abcdefghijklmnopqrstuvwxyz[]1", "the", "cat", "mat", "sat"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(f"##{word}" for word in WORDS)]
 
 
-@pytest.fixture(params=["wordpiece", "byte_bpe", "unigram"])
-def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture(params=["wordpiece", "byte_bpe", "unigram"], scope="module")
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A masked-LM model, whose head has a weight per token."""
-    folder = tmp_path / "files"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("files")
     config = tiny.ROBERTA
     tokenizer: Any
     if request.param == "wordpiece":
@@ -44,8 +43,9 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     for name, variable in network.weights_by_path().items():
         if name.endswith(".bias"):
             variable.assign(np.random.default_rng(len(name)).normal(size=variable.shape))
-    network.save_pretrained(tmp_path / "whole")
-    return tmp_path / "whole"
+    whole = tmp_path_factory.mktemp("models") / "whole"
+    network.save_pretrained(whole)
+    return whole
 
 
 def tokens_file(folder: Path, content: str = "".join(f"{token}\n" for token in TOKENS)) -> Path:
@@ -53,6 +53,7 @@ def tokens_file(folder: Path, content: str = "".join(f"{token}\n" for token in T
     return folder / "tokens.txt"
 
 
+@pytest.mark.usefixtures("eager")
 def test_transformers_reads_equal_ids(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import AutoTokenizer
 
@@ -70,6 +71,8 @@ def test_transformers_reads_equal_ids(model: Path, tmp_path: Path, capsys: pytes
     assert used >= {*done["ids"].values()}
 
 
+@pytest.mark.one_of_each("wordpiece")
+@pytest.mark.usefixtures("eager")
 def test_rows_are_means_of_tokens(model: Path, tmp_path: Path) -> None:
     extend_vocabulary(model, TOKENS, tmp_path / "more")
     before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "more"))
@@ -88,6 +91,8 @@ def test_rows_are_means_of_tokens(model: Path, tmp_path: Path) -> None:
             np.testing.assert_allclose(after[name][count:], means, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.one_of_each("unigram")
+@pytest.mark.usefixtures("eager")
 def test_trimming_keeps_added_tokens(model: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
@@ -107,6 +112,7 @@ def test_trimming_keeps_added_tokens(model: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows[-4:], table[-4:])
 
 
+@pytest.mark.one_of_each
 @pytest.mark.parametrize(
     ("content", "message"),
     [

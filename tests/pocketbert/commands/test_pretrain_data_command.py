@@ -1,4 +1,4 @@
-"""`pocketbert pretrain-data`: output, errors, resuming, and equal bytes for any number of processes."""
+"""`pocketbert pretrain-data`: output, errors, and resuming."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import forks
-import killing
 import pretraining_text
 import pytest
+from pretraining_text import command, tree
 
 import pocketbert as pb
 from pocketbert import cli
@@ -32,30 +29,6 @@ from pocketbert.data.pretraining.shards import TextPart, divide
 from pocketbert.data.readers.text import Document, TextCounts, file_documents
 from pocketbert.errors import UserError
 from pocketbert.files import stamp
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("pretrain-data")
-    pretraining_text.write_text(root / "text.txt")
-    pretraining_text.write_vocabulary(root / "vocab.txt")
-    return root
-
-
-def command(folder: Path, output: Path, *arguments: str) -> list[str]:
-    options = (f"--text={folder / 'text.txt'}", f"--vocab={folder / 'vocab.txt'}", f"--output={output}")
-    return ["pretrain-data", *options, "--max-length=21", "--shards=3", "--dev-every=7", "--workers=1", *arguments]
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(scope="module")
-def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    output = tmp_path_factory.mktemp("expected") / "data"
-    assert cli.main(command(folder, output)) == 0
-    return tree(output)
 
 
 def test_result_is_printed_and_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,11 +47,6 @@ def test_result_is_printed_and_written(folder: Path, tmp_path: Path, capsys: pyt
     assert {path.name for path in (output / "dev").iterdir()} == {*files, "manifest.json", "vocab.txt"}
     assert {path.name for path in output.glob("[!.]*")} == {*files, "manifest.json", "vocab.txt", "dev"}
     assert [path.name for path in output.parent.iterdir()] == ["data"]
-
-
-def test_several_processes_write_the_same_bytes(folder: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    assert cli.main(command(folder, tmp_path / "data", "--workers=2")) == 0
-    assert tree(tmp_path / "data") == expected
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -104,14 +72,24 @@ def test_baked_masks_do_not_depend_on_chunks(folder: Path, tmp_path: Path) -> No
     assert masking is not None and masking.whole_words and masking.max_predictions == 4
 
 
-def test_killed_run_gives_the_same_bytes(folder: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
-    # Renames: the first attempt's marker, run.json, five a shard, two a manifest, the output's marker, the output.
-    # Killed in the second shard, as the output gets its name, and just after it.
-    answer = forks.run_killed("aside:11,aside:17,placed:7", command(folder, tmp_path / "data"))
-    assert re.findall(r"(\d) of 3 shards are already complete", answer.stderr) == ["1", "3", "3"]
+# Renames: the first attempt's marker, run.json, five a shard, two a manifest, the output's marker, the output.
+# Killed in the second shard, as the output gets its name, and just after it.
+@pytest.mark.one_of_each("second shard")
+@pytest.mark.parametrize(
+    ("moments", "complete"),
+    [
+        pytest.param("aside:11", ["1"], id="second shard"),
+        pytest.param("aside:11,aside:17,placed:7", ["1", "3", "3"], id="every part"),
+    ],
+)
+def test_killed_run_gives_the_same_bytes(
+    folder: Path, tmp_path: Path, expected: dict[str, bytes], moments: str, complete: list[str]
+) -> None:
+    answer = forks.run_killed(moments, command(folder, tmp_path / "data"))
+    assert re.findall(r"(\d) of 3 shards are already complete", answer.stderr) == complete
     assert tree(tmp_path / "data") == expected
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    assert json.loads(answer.stdout)["tokens_per_second"] is None
+    assert (json.loads(answer.stdout)["tokens_per_second"] is None) == (complete[-1] == "3")
 
 
 def test_deleted_shards_are_made_again(
@@ -256,86 +234,6 @@ def test_too_few_documents_name_what_helps(
         # "in text files, a blank line ends a document".
         path.write_text(text.replace("\n", "\n\n"), encoding="utf-8")
     assert cli.main([*line, *following]) == 0
-
-
-@pytest.fixture
-def busy(folder: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A run with two workers, which take long, and its folder for temporary files."""
-    text, temporary = tmp_path / "text.txt", tmp_path / "temporary"
-    text.write_text((folder / "text.txt").read_text("utf-8") * 3000, encoding="utf-8")
-    temporary.mkdir()
-    line = command(folder, tmp_path / "data", f"--text={text}", "--workers=2", "--duplicates=9")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pocketbert", *line],
-        env=environment_of(temporary),
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        # A shell that starts tests in the background has them ignore SIGINT, and what they start too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    yield process, temporary
-    process.kill()
-    process.communicate()
-
-
-def environment_of(temporary: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(forks.SOURCES), "TMPDIR": str(temporary)}
-
-
-# From the start of the workers until they make their shards: in these seconds they import TensorFlow.
-@pytest.mark.one_of_each("0.5")
-@pytest.mark.parametrize("delay", [0.5, 4.0])
-def test_workers_end_with_a_killed_parent(busy: tuple[subprocess.Popen[str], Path], delay: float) -> None:
-    parent = busy[0]
-    killing.seconds_until(lambda: len(killing.workers_of(parent.pid)) == 2)
-    workers = killing.workers_of(parent.pid)
-    time.sleep(delay)
-    assert parent.poll() is None and all(map(killing.is_alive, workers))
-    parent.kill()
-    seconds = killing.seconds_until(lambda: not any(map(killing.is_alive, workers)))
-    print(f"killed after {delay} s: the workers ended {seconds:.2f} s later")
-    assert seconds < 2
-
-
-@pytest.mark.one_of_each("9")
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        signal.SIGKILL,
-        *(pytest.param(signal_number, marks=pytest.mark.slow) for signal_number in (signal.SIGINT, signal.SIGHUP)),
-    ],
-)
-def test_temporary_files_go_with_the_run(busy: tuple[subprocess.Popen[str], Path], number: int) -> None:
-    process, temporary = busy
-    killing.seconds_until(lambda: len(killing.workers_of(process.pid)) == 2)
-    workers = killing.workers_of(process.pid)
-    (abandoned,) = temporary.iterdir()
-    (abandoned / "model").mkdir()
-    (abandoned / "model" / "weights").touch()
-    process.send_signal(number)
-    lines = process.communicate(timeout=60)[1].strip().splitlines()
-    killing.seconds_until(lambda: not any(map(killing.is_alive, workers)))
-    if number == signal.SIGKILL:
-        # The next command removes it.
-        assert abandoned.exists()
-        subprocess.run([sys.executable, "-m", "pocketbert", "presets"], env=environment_of(temporary), check=True)
-    else:
-        assert process.returncode == 128 + number and "Traceback" not in "".join(lines)
-        assert lines[-1].endswith("run the same command to resume, if it supports that")
-    assert list(temporary.iterdir()) == []
-
-
-@pytest.mark.nightly
-def test_ended_worker_is_one_line(busy: tuple[subprocess.Popen[str], Path]) -> None:
-    """As when the system ends a process because memory is full."""
-    process = busy[0]
-    killing.seconds_until(lambda: len(killing.workers_of(process.pid)) == 2)
-    os.kill(killing.workers_of(process.pid)[0], signal.SIGKILL)
-    output = process.communicate(timeout=60)[1]
-    assert process.returncode == 2 and "Traceback" not in output
-    assert "the system ended one of 2; run the same command with fewer --workers to resume (" in output.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ def test_environment_sets_the_cache_folder(tmp_path: Path, index: Path, monkeypa
     assert assets.cache_folder() == tmp_path / "home/.cache/pocketbert"
 
 
+@pytest.mark.one_of_each("changed")
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damaged_files_are_fetched_again(
     tmp_path: Path, index: Path, pip_runs: list[str], damage: str, capsys: pytest.CaptureFixture[str]

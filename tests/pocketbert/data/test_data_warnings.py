@@ -85,6 +85,7 @@ def vocabulary(tmp_path: Path) -> Path:
     return tmp_path / "vocab.txt"
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("paired", [False, True])
 def test_cut_texts_count_as_in_transformers(vocabulary: Path, paired: bool) -> None:
     texts = ["one", "one two three", "ones twos", "one!!", "three ones two", "ﬁ", "", "一一一一一"] * 3
@@ -97,6 +98,7 @@ def test_cut_texts_count_as_in_transformers(vocabulary: Path, paired: bool) -> N
     assert counts[0] > counts[2] > counts[-1] == 0
 
 
+@pytest.mark.usefixtures("eager")
 def test_training_names_the_cut_texts(vocabulary: Path) -> None:
     texts = ["one two three", "two", "three two"] * 3
     rows = [(text, number % 2) for number, text in enumerate(texts)]
@@ -110,6 +112,14 @@ def test_training_names_the_cut_texts(vocabulary: Path) -> None:
     assert not any("cut" in training_warning for training_warning in training_warnings(data, None, 4))
 
 
+@pytest.mark.one_of_each(
+    "uncased-en-kinds0",
+    "uncased-squad-kinds3",
+    "uncased-fr-kinds4",
+    "uncased-zh-kinds13",
+    "chinese-zh-kinds26",
+    "chinese-ar-kinds27",
+)
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("vocabulary", "language", "kinds"),
@@ -142,6 +152,7 @@ def test_another_language_gives_one_warning(shared: Path, vocabulary: str, langu
         assert 140 < warnings[0].number < 160
 
 
+@pytest.mark.usefixtures("eager")
 def test_unlabelled_texts_are_counted_too(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import cheap_tensorflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,6 +23,8 @@ from pocketbert.model import Model, from_pretrained
 from pocketbert.training.stage import OptimizerConfig, Stage, Steps
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 # Four shards or so of 41 sentences.
 SHARD_BYTES = 60_000
 
@@ -104,7 +107,8 @@ def encoded(teacher: Model) -> EncodedExamples:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory, teacher: Model, directory: Path, encoded: EncodedExamples) -> Path:
     output = tmp_path_factory.mktemp("stores")
-    return cache_targets(teacher, directory, METHOD, STAGE, encoded, output, shard_bytes=SHARD_BYTES)
+    with cheap_tensorflow.eager():
+        return cache_targets(teacher, directory, METHOD, STAGE, encoded, output, shard_bytes=SHARD_BYTES)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -20,6 +20,8 @@ from pocketbert.data.teacher_cache import writer as teacher_cache_writer
 from pocketbert.data.teacher_cache.reader import TeacherCache
 
 MAX_LENGTH = 19
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,8 @@ def test_cached_run_has_teacher_metrics(
     assert json.loads(capsys.readouterr().out)["teacher_metrics"]["accuracy"] == accuracy
 
 
+# The losses of a cache in int8 are in methods/test_hsk.py.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("method", "stage", "names", "options"),
     [
@@ -102,7 +106,6 @@ def test_cached_run_has_teacher_metrics(
         ("minilmv2", "relations", ["keys", "queries", "values"], ["--relation-heads=2"]),
     ],
 )
-@pytest.mark.usefixtures("eager")
 def test_int8_cache_trains_a_student(
     arguments: list[str], tmp_path: Path, method: str, stage: str, names: list[str], options: list[str]
 ) -> None:

@@ -74,6 +74,7 @@ def lines_of(folder: Path, split: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["split"] == split]
 
 
+@pytest.mark.nightly
 def test_both_have_equal_steps_and_evaluations(compared_run: tuple[Path, dict[str, Any]]) -> None:
     folder, answer = compared_run
     _, distilled, fine_tuned = answer["comparison"]["rows"]
@@ -84,6 +85,7 @@ def test_both_have_equal_steps_and_evaluations(compared_run: tuple[Path, dict[st
     assert answer["steps"] == 24 and answer["teacher_metrics"] == {"accuracy": 1.0}
 
 
+@pytest.mark.nightly
 def test_baseline_matches_finetune(
     compared_run: tuple[Path, dict[str, Any]], arguments: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -193,6 +195,7 @@ def test_page_is_self_contained_with_curves(compared_run: tuple[Path, dict[str, 
     assert "<td>baseline</td>" in html
 
 
+@pytest.mark.usefixtures("eager")
 def test_both_start_from_the_same_weights(
     arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from pocketbert.tasks.text_evaluator import TextEvaluator
 from pocketbert.training import trainer
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.rounding import round_model
-from pocketbert.training.stage import Epochs, OptimizerConfig
+from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 from pocketbert.training.state import write_checkpoint
 from pocketbert.training.trainer import Trainer, train_seeds
 
@@ -179,13 +179,17 @@ def test_qat_rounds_the_last_stage_and_resumes_exactly(
     assert_same_run(tmp_path / "again", tmp_path / "int4")
 
 
+@pytest.mark.usefixtures("eager")
 def test_qat_of_one_stage_needs_a_trained_student(distill: Any, finished: Path, tmp_path: Path) -> None:
-    arguments = {"method": toy_method.toy(only="labels"), "run": dataclasses.replace(RUN, qat="dynamic_wi8")}
+    arguments = {
+        "method": toy_method.toy(only="labels", duration=Steps(2)),
+        "run": dataclasses.replace(RUN, qat="dynamic_wi8"),
+    }
     with pytest.raises(UserError, match="qat needs a trained student, because toy has only one stage; received random"):
         distill(tmp_path / "run", **arguments)
     assert not (tmp_path / "run").exists()
     continued = distill(tmp_path / "run", student=finished / "model", **arguments)
-    assert continued.steps == 8
+    assert continued.steps == 2
 
 
 def interrupt_after(checkpoints: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> None:
@@ -215,6 +219,8 @@ def assert_same_run(actual: Path, expected: Path) -> None:
     assert {**results[0], "seconds": 0} == {**results[1], "seconds": 0}
 
 
+# Each method learns from a cache as from its teacher in the conformance suite.
+@pytest.mark.nightly
 def test_cache_replaces_the_teacher(
     finished: Path, distill: Any, teacher: Path, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ def test_cache_replaces_the_teacher(
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_infinite_loss_names_stage_and_term(distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Trainer.steps
 
@@ -251,6 +258,8 @@ def test_infinite_loss_names_stage_and_term(distill: Any, tmp_path: Path, monkey
         distill(tmp_path / "run", method=toy_method.toy(only="labels"))
 
 
+# Weights and losses of training in bfloat16 are those of test_distiller.py.
+@pytest.mark.nightly
 @pytest.mark.usefixtures("eager")
 def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> None:
     task = TaskConfig(kind="regression", name="score")
@@ -277,6 +286,8 @@ def test_tinybert_in_bfloat16_on_scored_pairs(teacher: Path, tmp_path: Path) -> 
     assert all(array.dtype == np.float32 for array in tensors.values())
 
 
+# Of several teachers in test_soft_labels.py.
+@pytest.mark.nightly
 def test_only_the_teacher_uses_bfloat16(distill: Any, finished: Path, tmp_path: Path) -> None:
     method = toy_method.toy(only="hidden")
     dtypes: dict[str, set[str]] = {"teacher": set(), "student": set()}
@@ -324,6 +335,7 @@ def test_several_seeds_give_separate_runs(tmp_path: Path) -> None:
     assert summary["metrics"]["accuracy"]["mean"] == pytest.approx(0.55)
 
 
+@pytest.mark.usefixtures("eager")
 def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> None:
     lines = tiny_finetuning.examples(120, seed=7).texts
     text = tmp_path / "text"
@@ -337,11 +349,11 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
             TextData(text),
             tmp_path / "run",
             teacher=teacher,
-            method=TinyBERT(max_length=16, general_steps=7, general_batch_size=8),
+            method=TinyBERT(max_length=16, general_steps=3, general_batch_size=8),
         )
 
     result = general(text)
-    assert (result.steps, result.metrics, result.teacher_metrics) == (7, {}, None)
+    assert (result.steps, result.metrics, result.teacher_metrics) == (3, {}, None)
     assert {line["stage"] for line in log_of(tmp_path / "run")} == {"general"}
     student = pb.from_pretrained(result.model_directory)
     assert student.task is None and student.tokenizer is not None
@@ -357,6 +369,7 @@ def test_general_distillation_on_masked_text(teacher: Path, tmp_path: Path) -> N
         general(moved)
 
 
+@pytest.mark.usefixtures("eager")
 def test_stages_stop_early(distill: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # After steps 2, 4 and 6, where the first epoch ends too.
     scores = iter([0.5, 0.7, 0.7])
@@ -390,6 +403,7 @@ def refusals() -> list[Any]:
     ]
 
 
+@pytest.mark.usefixtures("eager")
 def test_unlabelled_examples_are_refused(
     distill: Any, task_data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,8 +411,8 @@ def test_unlabelled_examples_are_refused(
     more = dataclasses.replace(task_data.train, labels=None, source="more.jsonl")
     unlabelled = dataclasses.replace(task_data, train=plain)
     # What follows the teacher alone needs none.
-    result = distill(tmp_path / "hidden", method=toy_method.toy(only="hidden"), data=unlabelled)
-    assert result.steps == 12
+    method = toy_method.toy(only="hidden", duration=Steps(2))
+    assert distill(tmp_path / "hidden", method=method, data=unlabelled).steps == 2
     monkeypatch.setattr("pocketbert.training.plan.make_model", None)
     augmented = dataclasses.replace(unlabelled, augmented=more)
     only = toy_method.toy(only="labels", data="augmented")

@@ -38,7 +38,7 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_distillation.write_text(tmp_path_factory.mktemp("text") / "text.txt")
+    return tiny_distillation.write_text(tmp_path_factory.mktemp("text") / "text.txt", sentences=50)
 
 
 @pytest.fixture
@@ -90,6 +90,7 @@ def pieces(encoded: EncodedExamples, values: np.ndarray) -> list[tuple[int, ...]
 # --- what the networks see ---
 
 
+@pytest.mark.usefixtures("eager")
 def test_masks_and_segments_reach_the_networks(teacher: Path, text: Path, tmp_path: Path, seen: Batches) -> None:
     general(teacher, text, tmp_path / "run", general_epochs=2)
     encoded = packed(teacher, text, segments=2)
@@ -109,6 +110,7 @@ def test_masks_and_segments_reach_the_networks(teacher: Path, text: Path, tmp_pa
     assert len(halves[0] & halves[1]) < len(encoded) / 2
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_authors_text_is_not_masked(teacher: Path, text: Path, tmp_path: Path, seen: Batches) -> None:
     general(teacher, text, tmp_path / "run", preset="authors-code", text_segments=1)
     encoded = packed(teacher, text, segments=1)
@@ -116,6 +118,7 @@ def test_the_authors_text_is_not_masked(teacher: Path, text: Path, tmp_path: Pat
     assert not any(batch["input_type_ids"].any() for batch in seen)
 
 
+@pytest.mark.one_of_each("128-11-19")
 @pytest.mark.parametrize(("length", "fewest", "most"), [(128, 11, 19), (300, 21, 45)])
 def test_long_inputs_have_berts_mask_count(teacher: Path, length: int, fewest: int, most: int) -> None:
     tokenizer = pb.from_pretrained(teacher).tokenizer
@@ -205,7 +208,8 @@ def expected_losses(
     return losses
 
 
-@pytest.mark.one_of_each("roberta")
+# BERT's losses are those of methods/test_tinybert_losses.py.
+@pytest.mark.nightly
 @pytest.mark.parametrize("architecture", TEACHERS)
 @pytest.mark.usefixtures("eager")
 def test_teachers_of_other_architectures(architecture: str, text: Path, tmp_path: Path, seen: Batches) -> None:

@@ -21,6 +21,7 @@ from pocketbert import cli
 from pocketbert.configs import TaskConfig
 from pocketbert.data.task_data import TaskData
 from pocketbert.distillation.cache_teacher import cache_stages
+from pocketbert.distillation.confidence import confident
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.distillation.predictions import logits_by_name, prediction_terms
@@ -50,6 +51,16 @@ def teacher(data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = finetune(bare, data, folder / "run", config=options)
     assert result.metrics["mean_of_heads"] > 0.9
     return Path(result.model_directory)
+
+
+@pytest.fixture(scope="module")
+def untrained(data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A teacher with random weights, some of whose answers are surer than others."""
+    folder = tmp_path_factory.mktemp("untrained")
+    bare = tiny_finetuning.write_model(folder / "bare", tiny_distillation.TEACHER)
+    config = tiny_distillation.TEACHER.replace(initializer_range=0.4)
+    pb.from_preset(config, data.task, pb.from_pretrained(bare).tokenizer, seed=3).save_pretrained(folder / "model")
+    return folder / "model"
 
 
 def test_prediction_loss_sums_the_heads() -> None:
@@ -88,7 +99,9 @@ def test_prediction_loss_sums_the_heads() -> None:
     assert float(terms["prediction"]) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.one_of_each("minilmv2", "hsk")
+# A student learns the heads from a file of soft labels in test_heads_soft_labels.py, and from a teacher that has one
+# head in test_tokens.py.
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_student_learns_both_heads(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
     result = distill(tiny_distillation.STUDENT, data, tmp_path / "run", teacher=teacher, method=method)
@@ -110,12 +123,12 @@ def test_cached_teacher_gives_the_same_student(data: TaskData, teacher: Path, tm
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
 
 
-def test_labels_join_the_predictions(data: TaskData, teacher: Path) -> None:
+def test_labels_join_the_predictions(data: TaskData, untrained: Path) -> None:
     method = dataclasses.replace(TINYBERT, label_weight=0.25)
-    plan = plan_distillation(tiny_distillation.STUDENT, data, teacher=teacher, method=method, run=RunConfig())
+    plan = plan_distillation(tiny_distillation.STUDENT, data, teacher=untrained, method=method, run=RunConfig())
     stage = plan.stages[-1]
     assert stage.weights == {"prediction": 0.75, "labels": 0.25}
-    model, student = pb.from_pretrained(teacher), pb.from_preset(tiny_distillation.STUDENT, data.task, seed=2)
+    model, student = pb.from_pretrained(untrained), pb.from_preset(tiny_distillation.STUDENT, data.task, seed=2)
     tokenizer, train = model.tokenizer, data.train
     encoded = get_task(data.task).encode(train, tokenizer, 19)  # type: ignore[attr-defined]
     inputs, labels = encoded.batch(np.arange(5))
@@ -128,18 +141,29 @@ def test_labels_join_the_predictions(data: TaskData, teacher: Path) -> None:
     assert labels is not None and labels.shape == (5, 1 + 19)
 
 
-def test_teacher_teaches_each_head_on_each_text(teacher: Path, tmp_path: Path) -> None:
-    """Few texts have labels for each head; the teacher's predictions on all of them make up for that."""
+def partly_labelled() -> dict[str, list[Any]]:
+    """Few texts have labels for each head."""
     columns = tiny_heads.table(150, 1)
     columns["slots"] = [tags if row < 9 else "" for row, tags in enumerate(columns["slots"])]
     columns["mood"] = [mood if row > 6 else "" for row, mood in enumerate(columns["mood"])]
-    partial = pb.data.heads(columns, tiny_heads.KINDS, dev=tiny_heads.table(31, 2))
+    return columns
+
+
+@pytest.mark.nightly
+def test_teacher_teaches_each_head_on_each_text(teacher: Path, tmp_path: Path) -> None:
+    """The teacher's predictions on all texts make up for the few labels."""
+    partial = pb.data.heads(partly_labelled(), tiny_heads.KINDS, dev=tiny_heads.table(31, 2))
     method = dataclasses.replace(TINYBERT, label_weight=0.25)
     result = distill(tiny_distillation.STUDENT, partial, tmp_path / "run", teacher=teacher, method=method)
     assert result.metrics["mood_accuracy"] > 0.85 and result.metrics["slots_f1"] > 0.85
-    # Labels teach where there are some: the term is the mean over these texts.
+
+
+def test_labels_teach_where_there_are_some(untrained: Path) -> None:
+    """The term is the mean over these texts."""
+    columns = partly_labelled()
+    partial = pb.data.heads(columns, tiny_heads.KINDS, dev=tiny_heads.table(31, 2))
     student = pb.from_preset(tiny_distillation.STUDENT, partial.task, seed=2)
-    task, tokenizer = get_task(partial.task), pb.from_pretrained(teacher).tokenizer
+    task, tokenizer = get_task(partial.task), pb.from_pretrained(untrained).tokenizer
     encoded = task.encode(partial.train, tokenizer, 19)  # type: ignore[attr-defined]
     inputs, labels = encoded.batch(np.arange(13))
     outputs = student(inputs)
@@ -170,7 +194,9 @@ def part(columns: dict[str, list[Any]], rows: slice) -> dict[str, list[Any]]:
     return {name: values[rows] for name, values in columns.items()}
 
 
-def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], teacher: Path, tmp_path: Path) -> None:
+# Of one head in test_unlabelled_texts.py.
+@pytest.mark.nightly
+def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], untrained: Path, tmp_path: Path) -> None:
     dev = tiny_heads.table(31, 2)
     labelled = pb.data.heads(part(texts, slice(47)), tiny_heads.KINDS, dev=dev)
     both = pb.data.with_unlabelled(labelled, {"text": [*texts["text"], dev["text"][3]]})
@@ -180,7 +206,7 @@ def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], t
     student = pb.TeacherLayers((1,))
     weights = []
     for name, examples in (("both", both), ("everything", everything), ("labelled", labelled)):
-        result = distill(student, examples, tmp_path / name, teacher=teacher, method=PREDICTIONS)
+        result = distill(student, examples, tmp_path / name, teacher=untrained, method=PREDICTIONS)
         weights.append(load_file(Path(result.model_directory) / "model.safetensors"))
     assert weights[0].keys() == weights[1].keys()
     assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -188,13 +214,13 @@ def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], t
 
 
 def test_all_heads_must_be_sure(
-    texts: dict[str, list[Any]], teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    texts: dict[str, list[Any]], untrained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = part(texts, slice(47))
     # Few texts have tags.
     columns["slots"] = [tags if row % 5 else "" for row, tags in enumerate(columns["slots"])]
     data = pb.data.heads(columns, tiny_heads.KINDS, dev=tiny_heads.table(31, 2))
-    others, model = texts["text"][47:], pb.from_pretrained(teacher)
+    others, model = texts["text"][47:], pb.from_pretrained(untrained)
     inputs = model.tokenizer(others, max_length=19)
     outputs, lengths = model(dict(inputs)), inputs["input_mask"].numpy().sum(axis=1)
     moods = softmax(outputs["mood_logits"].numpy().astype(np.float64), axis=1).max(axis=1)
@@ -207,9 +233,8 @@ def test_all_heads_must_be_sure(
     least = float(ordered[22] + ordered[23]) / 2
     sure = pb.data.with_unlabelled(data, {"text": others}, least_confidence=least)
     capsys.readouterr()
-    result = distill(pb.TeacherLayers((1,)), sure, tmp_path / "run", teacher=teacher, method=PREDICTIONS)
+    assert len(confident(sure, model, 19).unlabelled) == len(others) - 23
     assert f"{len(others) - 23} of {len(others)} unlabelled texts have a label" in capsys.readouterr().err
-    assert result.steps == -(-(47 + len(others) - 23) // 32)
 
 
 def test_scores_have_no_confidence(texts: dict[str, list[Any]]) -> None:
@@ -222,6 +247,7 @@ def test_scores_have_no_confidence(texts: dict[str, list[Any]]) -> None:
         pb.data.with_unlabelled(data, {"text": ["a b"]}, least_confidence=0.5)
 
 
+@pytest.mark.nightly
 def test_unlabelled_file_from_the_command_line(texts: dict[str, list[Any]], teacher: Path, tmp_path: Path) -> None:
     for name, columns in (("train", part(texts, slice(41))), ("dev", tiny_heads.table(17, 2))):
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -242,9 +268,9 @@ def test_unlabelled_file_from_the_command_line(texts: dict[str, list[Any]], teac
     assert "unlabelled_file" in (tmp_path / "live/run.toml").read_text("utf-8")
 
 
-def test_other_heads_are_refused(data: TaskData, teacher: Path, tmp_path: Path) -> None:
+def test_other_heads_are_refused(untrained: Path, tmp_path: Path) -> None:
     columns = tiny_heads.table(30, 4)
     renamed = {**columns, "feeling": columns["mood"]}
     other = pb.data.heads(renamed, {"feeling": "classification", "slots": "token_classification"}, dev=renamed)
     with pytest.raises(UserError, match=r"the heads of the task, feeling \(classification: high, low\), slots"):
-        distill(tiny_distillation.STUDENT, other, tmp_path / "run", teacher=teacher, method=TINYBERT)
+        distill(tiny_distillation.STUDENT, other, tmp_path / "run", teacher=untrained, method=TINYBERT)

@@ -94,6 +94,7 @@ def test_loss_is_that_of_the_teacher(answers: Path, teacher: Path, tmp_path: Pat
     assert float(loss) == pytest.approx(expected, abs=3e-6)
 
 
+@pytest.mark.nightly
 def test_student_learns_from_a_file(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines, columns = [], tiny_heads.table(150, 1)
     for text, mood, tags in zip(*columns.values(), strict=True):

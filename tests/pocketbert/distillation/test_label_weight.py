@@ -97,6 +97,9 @@ def test_weights_without_meaning_are_refused() -> None:
         assert any(message in problem for problem in problems), problems
 
 
+# The loss is in test_several_labels_are_decisions_between_two.
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_several_labels_are_distilled(tmp_path: Path) -> None:
     bare = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "bare"))
     teacher = pb.from_preset(
@@ -125,6 +128,9 @@ def test_several_labels_are_distilled(tmp_path: Path) -> None:
     assert result.teacher_metrics is not None and result.teacher_metrics["micro_f1"] == pytest.approx(1.0)
     baseline = result.baseline["metrics"]["micro_f1"]
     assert result.metrics["micro_f1"] > baseline + 0.05
+
+
+def test_embeddings_have_a_method_of_their_own() -> None:
     kinds = "classification, multi_label, regression, span, token_classification, several"
     with pytest.raises(UserError, match=f"hsk supports {kinds}; received embedding"):
         plan_stages(get_method("hsk")(), spec(TaskConfig(kind="embedding")))

@@ -25,6 +25,8 @@ from pocketbert.errors import UserError
 from pocketbert.training.config import RunConfig
 from pocketbert.training.run_data import TaskRunData
 
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 SOFT = ("probabilities",)
 TYPES = {"FLAW": tiny_finetuning.BAD, "MOOD": tiny_finetuning.GOOD}
 TAGS = ("O", "B-FLAW", "I-FLAW", "B-MOOD", "I-MOOD")
@@ -84,6 +86,8 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
+# A student learns tags from a file in test_heads_soft_labels.py.
+@pytest.mark.nightly
 def test_student_learns_the_tags_of_a_file(tmp_path: Path, teacher: Path) -> None:
     train = write(tmp_path / "train.jsonl", without(rows(150, 1), "spans"))
     dev = write(tmp_path / "dev.jsonl", without(rows(31, 2), "probabilities"))

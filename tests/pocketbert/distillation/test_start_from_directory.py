@@ -18,6 +18,9 @@ from pocketbert.distillation.planning import plan_distillation
 from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 class Copied(Exception):
     """The method was asked to copy."""
@@ -81,7 +84,7 @@ def test_tinybert_rates_depend_on_the_weights(student: str, rates: tuple[float, 
         assert tuple(stage.optimizer.learning_rate for stage in plan.stages) == (5e-5, 3e-5)
 
 
-@pytest.mark.one_of_each("directory-None", "teacher layers-mean")
+@pytest.mark.nightly
 @pytest.mark.parametrize("pooling", [None, "mean"])
 @pytest.mark.parametrize("start", ["teacher layers", "directory"])
 def test_student_keeps_its_heads_pooling(start: str, pooling: Any, tmp_path: Path) -> None:

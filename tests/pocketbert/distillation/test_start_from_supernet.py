@@ -26,6 +26,8 @@ from pocketbert.training import trainer
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import make_model, plan_slices
 
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 # As wide as the tiny teacher's vocabulary allows; one layer of three parts.
 BASE = tiny.EFFICIENTBERT.replace(num_layers=1, feedforward=None)
 STUDENT = BASE.replace(feedforward=FeedForwardConfig(expressions=("tanh(linear2_3(gelu(linear2_3(x))))",)))

@@ -24,6 +24,8 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import make_model
 
 MNLI = ("entailment", "neutral", "contradiction")
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 METHOD = pb.TinyBERT(max_length=19, intermediate_epochs=1, prediction_epochs=1)
 
 
@@ -68,7 +70,13 @@ def test_upper_case_names_permute_the_logits(tmp_path: Path) -> None:
     inputs = raw.tokenizer(dev.texts, max_length=19)
     answers = raw(inputs)["logits"].numpy()[:, [1, 2, 0]].argmax(axis=1)
     assert plan.measure_teacher(loaded)["accuracy"] == pytest.approx(np.mean(answers == dev.labels))
-    # A student of the teacher's layers starts with the permuted head.
+
+
+@pytest.mark.nightly
+def test_teacher_of_a_run_has_the_permuted_logits(tmp_path: Path) -> None:
+    teacher = teacher_with(tmp_path, ("CONTRADICTION", "ENTAILMENT", "NEUTRAL"))
+    raw, dev = pb.from_pretrained(teacher), three_classes().dev
+    answers = raw(raw.tokenizer(dev.texts, max_length=19))["logits"].numpy()[:, [1, 2, 0]].argmax(axis=1)
     student = distill(TeacherLayers((2,)), three_classes(), tmp_path / "run", teacher=teacher, method=METHOD)
     assert student.teacher_metrics == {"accuracy": pytest.approx(np.mean(answers == dev.labels))}
 

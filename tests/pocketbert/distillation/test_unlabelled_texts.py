@@ -15,13 +15,18 @@ import tiny_finetuning
 
 import pocketbert as pb
 from pocketbert.cli import main
+from pocketbert.commands.command_line import parse
+from pocketbert.commands.distill import read_data
 from pocketbert.distillation.confidence import confident
+from pocketbert.distillation.ensemble import with_mean_predictions
 from pocketbert.distillation.methods import get_method
 from pocketbert.distillation.planning import plan_distillation
 from pocketbert.errors import UserError
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert_runtime.decision_config import DecisionConfig
 
+# Runs of a few steps: graphs would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 PREDICTIONS = {"max_length": 23, "without": ("embedding", "transformer"), "prediction_epochs": 1}
 
 
@@ -107,12 +112,11 @@ def test_thresholds_of_the_teacher_do_not_count(texts: Path, teacher: Path) -> N
     assert confident(data, model, 23).unlabelled.texts == expected
 
 
-def test_several_teachers_are_sure_by_the_mean_of_their_probabilities(
-    texts: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def of_two_teachers(texts: Path, teacher: Path, folder: Path) -> tuple[list[Path], pb.TaskData, int]:
+    """Two teachers; unlabelled texts with a least confidence between two of them; how many are surer than that."""
     model = pb.from_pretrained(teacher)
-    pb.from_preset(model.config, model.task, model.tokenizer, seed=8).save_pretrained(tmp_path / "other")
-    teachers = [teacher, tmp_path / "other"]
+    pb.from_preset(model.config, model.task, model.tokenizer, seed=8).save_pretrained(folder / "other")
+    teachers = [teacher, folder / "other"]
     plain = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts)
     shares = [
         [[*answer["probabilities"].values()] for answer in pb.from_pretrained(path).predict(plain.unlabelled.texts)]
@@ -122,12 +126,31 @@ def test_several_teachers_are_sure_by_the_mean_of_their_probabilities(
     # Between two texts, so that rounding moves none.
     least = float(sure[11] + sure[12]) / 2
     data = pb.data.with_unlabelled(tiny_distillation.task_data(teacher), texts, least_confidence=least)
+    return teachers, data, len(sure) - 12
+
+
+@pytest.mark.nightly
+def test_several_teachers_are_sure_by_the_mean_of_their_probabilities(
+    texts: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teachers, data, sure = of_two_teachers(texts, teacher, tmp_path)
     capsys.readouterr()
+    taught = with_mean_predictions(teachers, data, get_method("tinybert")(**PREDICTIONS))
+    assert f"{sure} of {len(data.unlabelled)} unlabelled texts have a label" in capsys.readouterr().err
+    assert len(taught.unlabelled) == sure
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("start", ["layers", "directory"])
+def test_students_of_several_sure_teachers(
+    start: str, texts: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teachers, data, sure = of_two_teachers(texts, teacher, tmp_path)
     method = get_method("tinybert")(**PREDICTIONS)
-    for number, student in enumerate((pb.TeacherLayers((1,)), tiny_finetuning.write_model(tmp_path / "student"))):
-        result = pb.distill(student, data, tmp_path / f"run-{number}", teacher=teachers, method=method)
-        assert f"{len(sure) - 12} of {len(sure)} unlabelled texts have a label" in capsys.readouterr().err
-        assert result.steps == -(-(len(data.train) + len(sure) - 12) // 32)
+    student = pb.TeacherLayers((1,)) if start == "layers" else tiny_finetuning.write_model(tmp_path / "student")
+    result = pb.distill(student, data, tmp_path / "run", teacher=teachers, method=method)
+    assert f"{sure} of {len(data.unlabelled)} unlabelled texts have a label" in capsys.readouterr().err
+    assert result.steps == -(-(len(data.train) + sure) // 32)
 
 
 def test_of_several_labels_each_one_must_be_sure(
@@ -138,21 +161,19 @@ def test_of_several_labels_each_one_must_be_sure(
     tokenizer = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "bare")).tokenizer
     config = tiny_distillation.TEACHER.replace(initializer_range=0.3)
     model = pb.from_preset(config, (task,), tokenizer, seed=2)
-    model.save_pretrained(tmp_path / "teacher")
     rows = [
         {"text": text, "label": "|".join(labels[: index % 3])}
         for index, text in enumerate(dict.fromkeys(tiny_finetuning.examples(90, seed=0).texts))
     ]
     table = pb.data.table(rows, kind="multi_label", label_names=labels)
     plain = pb.data.with_unlabelled(table, texts)
-    answers = pb.from_pretrained(tmp_path / "teacher").predict(plain.unlabelled.texts)
+    answers = model.predict(plain.unlabelled.texts)
     given = np.array([[*answer["probabilities"].values()] for answer in answers])
     sure = np.sort(np.maximum(given, 1 - given).min(axis=1))
     least = float(sure[6] + sure[7]) / 2
     data = pb.data.with_unlabelled(table, texts, least_confidence=least)
-    method = get_method("tinybert")(**PREDICTIONS)
     capsys.readouterr()
-    pb.distill(pb.TeacherLayers((1,)), data, tmp_path / "run", teacher=tmp_path / "teacher", method=method)
+    assert len(confident(data, model, 23).unlabelled) == len(sure) - 7
     assert f"{len(sure) - 7} of {len(sure)} unlabelled texts have a label" in capsys.readouterr().err
 
 
@@ -165,12 +186,23 @@ def test_where_they_have_no_effect(texts: Path, teacher: Path, tmp_path: Path) -
         plan_distillation(pb.TeacherLayers((1,)), data, teacher=teacher, method=method, run=RunConfig())
 
 
+def command_line(texts: Path, teacher: Path, folder: Path) -> list[str]:
+    table = tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(60, seed=0))
+    dev = tiny_finetuning.write_table(folder / "dev.csv", tiny_finetuning.examples(30, seed=1))
+    return ["--method=tinybert", f"--teacher={teacher}", "--teacher-layers=1", f"--train-file={table}",
+            f"--dev-file={dev}", "--labels=low,high", f"--unlabelled-file={texts}", "--max-length=23",
+            "--without=embedding,transformer", "--prediction-epochs=1"]  # fmt: skip
+
+
+def test_command_reads_the_file(texts: Path, teacher: Path, tmp_path: Path) -> None:
+    line = [*command_line(texts, teacher, tmp_path), "--least-confidence=0.7", f"--output={tmp_path / 'run'}"]
+    data = read_data(parse("distill", line))
+    assert len(data.unlabelled) == 40 and data.least_confidence == 0.7
+
+
+@pytest.mark.nightly
 def test_cached_predictions_give_the_same_run(texts: Path, teacher: Path, tmp_path: Path) -> None:
-    table = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(60, seed=0))
-    dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(30, seed=1))
-    shared = ["--method=tinybert", f"--teacher={teacher}", "--teacher-layers=1", f"--train-file={table}",
-              f"--dev-file={dev}", "--labels=low,high", f"--unlabelled-file={texts}", "--max-length=23",
-              "--without=embedding,transformer", "--prediction-epochs=1"]  # fmt: skip
+    shared = command_line(texts, teacher, tmp_path)
     assert main(["cache-teacher", *shared, f"--output={tmp_path / 'cache'}", "--dtype=float32"]) == 0
     results = []
     for name, cache in (("live", []), ("cached", [f"--teacher-cache={tmp_path / 'cache'}"])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from pocketbert.plots.attention_maps import attention_maps, paired_layers
 TEXT, PAIR = "the cats weren't charming", "a warm film"
 
 
+@pytest.mark.one_of_each("None-bert", "a warm film-roberta", "None-xlm-roberta")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta"])
 @pytest.mark.parametrize("pair", [None, PAIR])
 def test_maps_equal_transformers(kind: str, pair: str | None, directory: Callable[[str], Path]) -> None:
@@ -32,6 +35,7 @@ def test_maps_equal_transformers(kind: str, pair: str | None, directory: Callabl
     np.testing.assert_allclose(maps.probs, np.stack([expected[2], expected[0]]), atol=2e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_long_texts_are_truncated(directory: Callable[[str], Path]) -> None:
     ids, expected = Reference(directory("bert"))(TEXT, PAIR, max_length=9)
     maps = attention_maps(pb.from_pretrained(directory("bert")), TEXT, PAIR, max_tokens=9)
@@ -41,12 +45,18 @@ def test_long_texts_are_truncated(directory: Callable[[str], Path]) -> None:
     assert not exact.truncated and exact.tokens == ("[CLS]", "a", "warm", "film", "[SEP]")
 
 
+@pytest.mark.usefixtures("eager")
 def test_bytes_are_shown_decoded(directory: Callable[[str], Path]) -> None:
     model = pb.from_pretrained(directory("roberta"))
     tokens = attention_maps(model, "a café\n", max_tokens=29).tokens
     assert "".join(tokens[1:-2]) == "a▁café" and tokens[-2] == "·"
     # Two bytes in two tokens.
     assert attention_maps(model, "ž", max_tokens=29).tokens[1:-1] == ("�", "�")
+
+
+@functools.cache
+def of_depth(layers: int) -> pb.Model:
+    return pb.Model(tiny.BERT.replace(num_layers=layers), initialize=False)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +72,7 @@ def test_bytes_are_shown_decoded(directory: Callable[[str], Path]) -> None:
 def test_layers_are_paired(
     depths: tuple[int, int], layers: tuple[int, ...], student_layers: tuple[int, ...], expected: object
 ) -> None:
-    models = [pb.Model(tiny.BERT.replace(num_layers=depth), initialize=False) for depth in depths]
-    assert paired_layers(*models, layers, student_layers) == expected
+    assert paired_layers(*map(of_depth, depths), layers, student_layers) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,11 +84,11 @@ def test_layers_are_paired(
     ],
 )
 def test_unpaired_layers_are_refused(layers: tuple[int, ...], student_layers: tuple[int, ...], message: str) -> None:
-    models = [pb.Model(tiny.BERT.replace(num_layers=depth), initialize=False) for depth in (6, 2)]
     with pytest.raises(UserError, match=message):
-        paired_layers(*models, layers, student_layers)
+        paired_layers(of_depth(6), of_depth(2), layers, student_layers)
 
 
+@pytest.mark.usefixtures("eager")
 def test_attention_must_be_finite(directory: Callable[[str], Path]) -> None:
     model = pb.from_pretrained(directory("bert"))
     model.weights_by_path()["encoder.layers.0.attention.query.kernel"].assign(np.full([30, 30], np.nan, np.float32))

@@ -38,6 +38,7 @@ def images(page: str) -> list[bytes]:
     return [base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
 
 
+@pytest.mark.usefixtures("eager")
 def test_one_model_gets_its_files(
     directory: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_one_model_gets_its_files(
     assert main([*arguments, "--overwrite"]) == 0 and content(folder) == written
 
 
+@pytest.mark.usefixtures("eager")
 def test_two_models_of_different_depth(
     directory: Callable[[str], Path], student: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ def test_two_models_of_different_depth(
     assert "Teacher, top 1" in page and "Share of &lt;/s&gt;" in page
 
 
+@pytest.mark.usefixtures("eager")
 def test_lines_of_text_are_read(directory: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_bytes("a film\r\n\r\n  \nthe plot\u2028of it\n".encode())
     arguments = ["plot", "attention", f"--model={directory('bert')}", f"--input={tmp_path / 'texts.txt'}"]
@@ -94,6 +97,7 @@ def test_lines_of_text_are_read(directory: Callable[[str], Path], tmp_path: Path
     assert json.loads((tmp_path / "out" / "separators.json").read_bytes())["texts"] == 2
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

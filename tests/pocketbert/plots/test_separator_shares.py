@@ -34,6 +34,8 @@ def expected_counts(
     return counts
 
 
+@pytest.mark.one_of_each("roberta-True")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("kind", "paired"), [("bert", False), ("bert", True), ("roberta", True)])
 def test_counts_equal_the_papers(kind: str, paired: bool, directory: Callable[[str], Path]) -> None:
     pairs = PAIRS if paired else None
@@ -46,6 +48,7 @@ def test_counts_equal_the_papers(kind: str, paired: bool, directory: Callable[[s
     assert shares.shares(3) == tuple(count / 23 for count in expected[3])
 
 
+@pytest.mark.usefixtures("eager")
 def test_short_texts_always_count(directory: Callable[[str], Path]) -> None:
     # Four tokens with [CLS] and [SEP].
     shares = separator_shares(
@@ -54,6 +57,7 @@ def test_short_texts_always_count(directory: Callable[[str], Path]) -> None:
     assert shares.counts == {4: (2, 2, 2), 9: (2, 2, 2)}
 
 
+@pytest.mark.usefixtures("eager")
 def test_bad_input_is_refused(directory: Callable[[str], Path]) -> None:
     model = pb.from_pretrained(directory("bert"))
     with pytest.raises(UserError, match="separator shares need at least one text; received none"):

@@ -102,6 +102,7 @@ def test_words_save_the_most_tokens(model: Path, tmp_path: Path, capsys: pytest.
     assert extended.tokenize([f"the {word}, {word}xx"]).to_list()[0].count(token) == 1
 
 
+@pytest.mark.one_of_each("bert")
 def test_rows_are_means_of_the_parts(model: Path, tmp_path: Path) -> None:
     result = pb.extend_vocabulary_from_text(model, [text_file(tmp_path)], tmp_path / "more", count=COUNT)
     before, after = (load_file(path / "model.safetensors") for path in (model, tmp_path / "more"))
@@ -117,6 +118,7 @@ def test_rows_are_means_of_the_parts(model: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(after[name][:-COUNT], before[name])
 
 
+@pytest.mark.one_of_each("roberta")
 def test_new_words_begin_a_word_in_masking(model: Path, tmp_path: Path) -> None:
     result = pb.extend_vocabulary_from_text(model, [text_file(tmp_path)], tmp_path / "more", count=COUNT)
     vocabulary = MaskingVocabulary.of(pb.from_pretrained(tmp_path / "more").tokenizer)

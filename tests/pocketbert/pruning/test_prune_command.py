@@ -46,6 +46,7 @@ def logits(model: pb.Model, examples: Examples) -> np.ndarray:
     return model(model.tokenizer(examples.texts, max_length=19))["logits"].numpy()
 
 
+@pytest.mark.usefixtures("eager")
 def test_command_writes_a_pruned_model(
     prune: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +192,7 @@ def test_chosen_layers_keep_their_own_parts(prune: Callable[..., int], tmp_path:
     np.testing.assert_array_equal(pruned["encoder.layers.0.feed_forwards.0.intermediate.bias"], bias)
 
 
+@pytest.mark.one_of_each("config0")
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("config", [tiny_distillation.TEACHER, tiny.MOBILEBERT.replace(vocab_size=97)])
 def test_whole_layers_need_no_importance(config: EncoderConfig, prune: Callable[..., int], tmp_path: Path) -> None:
@@ -206,6 +208,7 @@ def test_whole_layers_need_no_importance(config: EncoderConfig, prune: Callable[
         np.testing.assert_array_equal(after[path.replace("layers.1.", "layers.0.")], variable)
 
 
+@pytest.mark.usefixtures("eager")
 def test_cut_texts_are_counted(prune: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prune("--max-length=9", "--layers=1", "--heads=off", "--intermediate-size=off", "--embedding-rank=off") == 0
     texts = [*tiny_finetuning.examples(29, seed=3).texts, *DEV.texts]

@@ -19,6 +19,8 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError
 from pocketbert.pruning.vocabulary import TrimResult, trim_vocabulary
 
+# Graphs of tokenizers would take longer to trace than to run.
+pytestmark = pytest.mark.usefixtures("eager")
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefgh"
 WORDS = ["bad", "cab", "fab", "head", "##ed", "##age", "cabbage", "fade", "##es", "deed", "##head"]
@@ -42,15 +44,16 @@ def write_text(path: Path, paragraphs: list[str]) -> Path:
     return path
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "whole", tiny.BERT.replace(num_layers=1))
 
 
 def vocabulary_of(folder: Path) -> list[str]:
     return (folder / "vocab.txt").read_text("utf-8").splitlines()
 
 
+@pytest.mark.one_of_each("config0", "config1")
 @pytest.mark.parametrize("config", [tiny.BERT, tiny.FACTORIZED_WORD, tiny_mobilebert.STUDENT])
 def test_kept_tokens_give_equal_outputs(config: EncoderConfig, tmp_path: Path) -> None:
     tasks = tiny_mobilebert.HEADS if config.model_type == "mobilebert" else TASKS

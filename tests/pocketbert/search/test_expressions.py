@@ -152,6 +152,7 @@ def _key(text: str) -> str:
     return value_key(expression, 540, 540 // expression.divisor, "truncate")
 
 
+@pytest.mark.one_of_each("pad", "truncate, wide inside", "equal widths")
 @pytest.mark.parametrize(("size", "inner", "mismatch"), _WIDTHS)
 def test_keys_group_like_other_inputs(size: int, inner: int, mismatch: str) -> None:
     texts = sorted({tree.text("linear1_1") for tree in _family(2, size, inner, mismatch)})

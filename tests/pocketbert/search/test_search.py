@@ -104,6 +104,7 @@ def test_stage_two_keeps_the_winners_shapes(teacher: Path, tmp_path: Path, train
     }
 
 
+@pytest.mark.one_of_each("4")
 @pytest.mark.parametrize("stop_at", [0, 1, 4, 8])
 def test_resumed_journal_equals_uninterrupted(
     stop_at: int, teacher: Path, tmp_path: Path, trainings: Trainings

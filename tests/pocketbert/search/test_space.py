@@ -86,6 +86,7 @@ def _parameters(shapes: list[tuple[int, int]]) -> int:
     return 15_215_496 - 6 * layer(1, 1) + sum(layer(*shape) for shape in shapes)
 
 
+@pytest.mark.one_of_each("pad")
 @pytest.mark.parametrize("mismatch", ["truncate", "pad"])
 def test_thousand_genotypes_are_valid_configs(mismatch: str) -> None:
     space = SearchSpace(encoder=_encoder(2, mismatch), stage=1)
@@ -276,7 +277,7 @@ def test_tightest_constraint_is_met(stage: int, winner: Genotype) -> None:
     constraint = _Count(r"\w+\(", 9)
     space = SearchSpace(encoder=_encoder(3), stage=stage, winner=winner, constraints=(constraint,))
     random = np.random.default_rng(14)
-    for _ in range(12):
+    for _ in range(5):
         assert space.meets(space.sample(random))
 
 

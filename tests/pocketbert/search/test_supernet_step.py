@@ -161,6 +161,7 @@ def test_step_equals_the_standalone_candidate() -> None:
     assert changed | {"encoder.layers.1.attention.key.bias"} == set(after) - unreached
 
 
+@pytest.mark.nightly
 def test_steps_equal_adamw_by_hand(without_graphs: None) -> None:
     supernet = make_supernet()
     step = make_step(supernet)
@@ -194,6 +195,8 @@ def test_steps_equal_adamw_by_hand(without_graphs: None) -> None:
     assert np.unique(aged["encoder.layers.0.feed_forwards.0.intermediate.bias"]).tolist() == [1, 3, 4, 5]
 
 
+# A run of a learning supernet resumes exactly in test_supernet_training.py.
+@pytest.mark.nightly
 def test_resumed_steps_are_bit_identical(without_graphs: None) -> None:
     finals = []
     for interrupted in (False, True):

@@ -30,7 +30,7 @@ from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 
 SUPERNET = supernet_config(tiny.EFFICIENTBERT.replace(num_layers=1, intermediate_size=29, feedforward=None))
-METHOD = EfficientBERT(steps=16, batch_size=8, learning_rate=2e-2, max_length=23)
+METHOD = EfficientBERT(steps=10, batch_size=8, learning_rate=4e-2, max_length=23)
 LOW, HIGH = (
     TaskConfig(kind="classification", name=name, labels=("no", "yes"), dropout=0.0) for name in ("low", "high")
 )
@@ -68,6 +68,7 @@ def task(folder: Path, config: TaskConfig, answer: float, count: int = 21, width
     return SupernetTask(data=data, teacher=folder / config.name)
 
 
+@pytest.mark.nightly
 def test_each_head_learns_from_its_teacher(tmp_path: Path) -> None:
     tasks = [task(tmp_path, LOW, 0, 37), task(tmp_path, HIGH, 1, 29), task(tmp_path, SCORE, 2.5)]
     result = train_supernet(SUPERNET, tasks, tmp_path / "run", method=METHOD, run=RunConfig(seed=4))
@@ -84,6 +85,8 @@ def test_each_head_learns_from_its_teacher(tmp_path: Path) -> None:
     assert teachers["low/accuracy"] == teachers["high/accuracy"] == 1
 
 
+# Steps keep the bits of frozen weights in test_supernet_step.py.
+@pytest.mark.nightly
 def test_frozen_layers_keep_their_bits(tmp_path: Path) -> None:
     tasks = [task(tmp_path, LOW, 0, 13), task(tmp_path, HIGH, 1, 20)]
     supernet = pb.from_preset(SUPERNET, seed=2)

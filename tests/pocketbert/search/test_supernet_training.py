@@ -26,8 +26,9 @@ from pocketbert.search.supernet_training import train_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.stage import Epochs, OptimizerConfig, Steps
 
-SUPERNET = supernet_config(tiny.EFFICIENTBERT.replace(num_layers=2, intermediate_size=29, feedforward=None))
-METHOD = toy_method.toy(duration=Steps(3))
+BASE = tiny.EFFICIENTBERT.replace(num_layers=2, intermediate_size=29, feedforward=None)
+SUPERNET, SHALLOW = supernet_config(BASE), supernet_config(BASE.replace(num_layers=1))
+METHOD = toy_method.toy(duration=Steps(2))
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +57,12 @@ def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypa
         return drawn[-1][2]
 
     monkeypatch.setattr(supernet_plan, "draw_shapes", noting)
-    whole = train_supernet(SUPERNET, data, tmp_path / "whole", **arguments)
+    whole = train_supernet(SHALLOW, data, tmp_path / "whole", **arguments)
     # The second stage carries the moments and counts on.
-    assert [(seed, step) for seed, step, _ in drawn] == [(5, step) for step in range(6)]
-    assert whole.main_metric == "accuracy" and whole.steps == 6
+    assert [(seed, step) for seed, step, _ in drawn] == [(5, step) for step in range(4)]
+    assert whole.main_metric == "accuracy" and whole.steps == 4
     update = supernet_plan.SupernetDistiller.update
-    left = 4
+    left = 3
 
     def interrupted(self: Any, batch: Any) -> Any:
         nonlocal left
@@ -72,10 +73,10 @@ def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(supernet_plan.SupernetDistiller, "update", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train_supernet(SUPERNET, data, tmp_path / "resumed", **arguments)
+        train_supernet(SHALLOW, data, tmp_path / "resumed", **arguments)
     monkeypatch.setattr(supernet_plan.SupernetDistiller, "update", update)
-    train_supernet(SUPERNET, data, tmp_path / "resumed", **arguments)
-    assert drawn[6:] == drawn[:6]
+    train_supernet(SHALLOW, data, tmp_path / "resumed", **arguments)
+    assert drawn[4:] == drawn[:4]
     for path in ("model/model.safetensors", "stages/hidden/model/model.safetensors", "adapters.safetensors"):
         assert (tmp_path / "whole" / path).read_bytes() == (tmp_path / "resumed" / path).read_bytes(), path
     assert json.loads((tmp_path / "whole" / "run.json").read_text("utf-8"))["learning_supernet"] is True

@@ -29,7 +29,7 @@ from pocketbert.training.stage import Epochs, OptimizerConfig
 from pocketbert.training.step import TrainingModel
 
 LABELS = ("no", "maybe", "yes")
-CONFIG = tiny.BERT.replace(initializer_range=0.3, hidden_dropout=0.0, attention_dropout=0.0)
+CONFIG = tiny.BERT.replace(num_layers=1, initializer_range=0.3, hidden_dropout=0.0, attention_dropout=0.0)
 CLASSES = TaskConfig(kind="classification", labels=LABELS, dropout=0.0, pairs="separate", pooling="mean")
 SCORES = TaskConfig(kind="regression", dropout=0.0, pairs="separate", pooling="mean")
 # Rows of 7, 4 and 6 tokens as five pairs; the classes of these.
@@ -113,6 +113,7 @@ def test_loss_and_gradients_are_those_of_keras(task: TaskConfig) -> None:
             np.testing.assert_allclose(one, second_one, rtol=2e-3, atol=2e-5 * max(1, np.abs(second_one).max()))
 
 
+@pytest.mark.usefixtures("eager")
 def test_fit_reports_the_loss_of_pairs() -> None:
     model, inputs = model_of(CLASSES), pairs_of_rows()
     logits = model(inputs)["logits"].numpy()[::2].astype(np.float64)
@@ -138,6 +139,7 @@ def test_padding_does_not_change_answers() -> None:
     np.testing.assert_allclose(padded, plain, atol=1e-4)
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("parts", [2, 4])
 def test_micro_batches_keep_pairs_together(parts: int) -> None:
     # Five pairs: four and six rows; four parts of four, four and two rows.
@@ -202,7 +204,7 @@ def probabilities(model: Model, data: Examples, max_length: int) -> np.ndarray:
 
 
 def test_answers_are_in_the_order_of_the_pairs(reader: Model) -> None:
-    data = pairs(41)
+    data = pairs(23)
     answers = reader.predict(list(zip(data.texts, data.pairs, strict=True)))
     expected = probabilities(reader, data, CONFIG.max_position_embeddings)
     shares = [[answer["probabilities"][label] for label in LABELS] for answer in answers]
@@ -213,21 +215,21 @@ def test_answers_are_in_the_order_of_the_pairs(reader: Model) -> None:
 
 
 def test_evaluation_counts_pairs(reader: Model) -> None:
-    data, length = pairs(41), 11
+    data, length = pairs(23), 11
     predictor = model_predictor(reader, max_length=length)
     expected = probabilities(reader, data, length)
     right = expected.argmax(axis=1) == data.labels
     evaluator = predictor.evaluator(data)
     assert evaluator.metrics("now")["accuracy"] == pytest.approx(right.mean())
     scores = evaluator.scores()
-    assert scores.examples == 41 and scores.pairs
-    assert len(evaluator.mistakes(None)) == 41 - right.sum()
+    assert scores.examples == 23 and scores.pairs
+    assert len(evaluator.mistakes(None)) == 23 - right.sum()
     task = supervised_task(reader.task)
-    rows = task.rows(data, reader.tokenizer, length, most=19)
-    assert len(rows) == 19
+    rows = task.rows(data, reader.tokenizer, length, most=11)
+    assert len(rows) == 11
     score, decided = rows.score(predictor.forward(rows.encoded), "accuracy")
-    assert decided is not None and len(decided) == 19 and score == pytest.approx(decided.mean())
-    assert len(rows.answers(predictor.forward(rows.encoded))) == 19
+    assert decided is not None and len(decided) == 11 and score == pytest.approx(decided.mean())
+    assert len(rows.answers(predictor.forward(rows.encoded))) == 11
 
 
 def test_dev_loss_is_that_of_pairs(reader: Model) -> None:
@@ -259,6 +261,7 @@ def test_cut_texts_are_counted_one_by_one(reader: Model) -> None:
     assert f"{cut} of 40 texts" in str(cut_warning(task, [data], reader.tokenizer, length))
 
 
+@pytest.mark.one_of_each("classification", "regression")
 @pytest.mark.parametrize("kind", ["classification", "multi_label", "regression"])
 def test_saved_head_reads_pairs_as_before(reader: Model, tmp_path: Path, kind: str) -> None:
     for pooling in (None, "mean"):

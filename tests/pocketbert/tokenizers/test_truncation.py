@@ -67,6 +67,7 @@ def assert_equal(inputs: dict[str, tf.Tensor], expected: Any) -> None:
         np.testing.assert_array_equal(inputs[name], expected[peer_name])
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", KINDS)
 def test_tail_of_single_texts(folder: Path, kind: str) -> None:
     tokenizer, reference = tokenizer_of(kind, folder, "tail"), peer(kind, folder, truncation_side="left")
@@ -77,6 +78,7 @@ def test_tail_of_single_texts(folder: Path, kind: str) -> None:
         assert_equal(tokenizer(texts, max_length=length, pad_to=length), expected)
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", KINDS)
 def test_tail_of_pairs(folder: Path, kind: str) -> None:
     tokenizer, reference = tokenizer_of(kind, folder, "tail"), peer(kind, folder, truncation_side="left")
@@ -97,6 +99,7 @@ def test_tail_of_pairs(folder: Path, kind: str) -> None:
         assert_equal(tokenizer(texts, pairs, max_length=length, pad_to=length), expected)
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_second_of_pairs(folder: Path, kind: str) -> None:
     """Where transformers cuts; it raises an error if the first text leaves no token for the second."""
@@ -120,6 +123,7 @@ def cut_by_hand(ids: Sequence[int], head: int, room: int) -> list[int]:
     return [*ids[: room - tail], *ids[len(ids) - tail :]]
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", KINDS)
 def test_head_tail_keeps_both_ends(folder: Path, kind: str) -> None:
     texts = [*random_texts(40, seed=17), ""]
@@ -151,6 +155,7 @@ def test_first_text_gives_way_last(folder: Path) -> None:
         assert row == [2, *ids[0][: kept[0]], 3, *ids[1][: kept[1]], 3]
 
 
+@pytest.mark.usefixtures("eager")
 def test_pairs_keep_their_starts_with_head_tail(folder: Path) -> None:
     texts, pairs = random_texts(20, seed=23), random_texts(20, seed=29)
     for truncation in ("head-tail:2", "longest_first"):
@@ -159,6 +164,7 @@ def test_pairs_keep_their_starts_with_head_tail(folder: Path) -> None:
             np.testing.assert_array_equal(inputs[name], expected)
 
 
+@pytest.mark.one_of_each("tail-wordpiece", "head-tail:4-byte_bpe", "only-second-unigram")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("truncation", ["tail", "head-tail:4", "only-second"])
 def test_call_forms_and_stored_files_agree(folder: Path, tmp_path: Path, kind: str, truncation: str) -> None:

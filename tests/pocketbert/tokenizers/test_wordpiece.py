@@ -119,6 +119,7 @@ def test_megabyte_word_is_one_unknown_token(tokenizer: pb.WordPieceTokenizer) ->
     assert ids[2].shape[0] == million
 
 
+@pytest.mark.usefixtures("eager")
 def test_special_tokens_in_text(tmp_path: Path) -> None:
     path = write(tmp_path, [*PIECES, "[", "]", "sep"])
     assert pb.WordPieceTokenizer(path).tokenize("the[SEP]cat [sep]").to_list() == [[THE, SEP, CAT, 13, 15, 14]]
@@ -126,6 +127,7 @@ def test_special_tokens_in_text(tmp_path: Path) -> None:
     assert plain.tokenize("the[SEP]cat é[SEP]").to_list() == [[THE, 13, 15, 14, CAT, UNK, 13, 15, 14]]
 
 
+@pytest.mark.usefixtures("eager")
 def test_cased(tmp_path: Path) -> None:
     tokenizer = pb.WordPieceTokenizer(write(tmp_path, [*SPECIAL, "Cat", "Ça"]), lowercase=False)
     assert tokenizer.tokenize(["Cat cat Ça ça", "Cat"]).to_list() == [[5, 1, 6, 1], [5]]
@@ -140,6 +142,7 @@ def test_vocabulary_without_words_is_refused(token: str | None, tmp_path: Path) 
         assert read_vocabulary(write(tmp_path, [*SPECIAL, word]))[5:] == [word]
 
 
+@pytest.mark.usefixtures("eager")
 def test_marks_are_put_in_canonical_order(tmp_path: Path) -> None:
     """U+302E has combining class 224, U+1B44 has 9; both are spacing marks, which are not dropped."""
     ordered, unordered = "a\u1b44\u302e", "a\u302e\u1b44"
@@ -152,6 +155,7 @@ def test_marks_are_put_in_canonical_order(tmp_path: Path) -> None:
     assert cased.tokenize([unordered, ordered]).to_list() == [[UNK], [5]]
 
 
+@pytest.mark.usefixtures("eager")
 def test_private_use_tokens_never_match(tmp_path: Path) -> None:
     """The tokenizer's own stand-ins are private-use characters; a vocabulary may hold such characters too."""
     tokenizer = pb.WordPieceTokenizer(write(tmp_path, [*SPECIAL, "\ue000", "\ue003", "##\ue005", "a"]))
@@ -187,6 +191,7 @@ def test_tokenizers_of_a_vocabulary_trace_once(tokenizer: pb.WordPieceTokenizer)
         assert graph.encode_pairs.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.usefixtures("eager")
 def test_different_tokenizers_have_different_graphs(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
     changed = tmp_path / "vocab.txt"
     changed.write_text(tokenizer.vocab_path.read_text("utf-8") + "zebra\n", "utf-8")
@@ -213,6 +218,7 @@ def test_tokenizer_outlives_enclosing_graph(tokenizer: pb.WordPieceTokenizer, tm
     assert pb.WordPieceTokenizer(fresh).tokenize(["graphborn"]).to_list() == [[identifier]]
 
 
+@pytest.mark.nightly
 def test_saved_model(tokenizer: pb.WordPieceTokenizer, tmp_path: Path) -> None:
     module = tf.Module()
     module.tokenizer = tokenizer
@@ -258,6 +264,7 @@ def test_unreadable_vocabulary(tmp_path: Path) -> None:
         pb.WordPieceTokenizer(path)
 
 
+@pytest.mark.usefixtures("eager")
 def test_line_ends(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_bytes("\r\n".join([*SPECIAL, "a\u2028b", "c"]).encode())

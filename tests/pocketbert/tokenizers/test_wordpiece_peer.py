@@ -86,6 +86,8 @@ def test_golden_pairs(uncased: pb.WordPieceTokenizer, golden: dict[str, Any]) ->
             np.testing.assert_array_equal(inputs[name], [case[peer_name]])
 
 
+@pytest.mark.usefixtures("eager")
+@pytest.mark.one_of_each("cased", "chinese")
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_generated_texts(shared: Path, name: str) -> None:
     path = vocabulary(shared, name)
@@ -105,6 +107,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.one_of_each("False-True-False")
 @pytest.mark.parametrize(("lowercase", "strip_accents", "tokenize_chinese_chars"), OPTIONS)
 def test_accent_and_ideograph_options(
@@ -134,6 +137,8 @@ def test_20000_generated_texts(shared: Path, name: str) -> None:
         assert_equal(tokenizer, reference, texts[start : start + 500])
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_special_tokens_as_text(shared: Path) -> None:
     path = vocabulary(shared, "uncased")
     tokenizer = pb.WordPieceTokenizer(path, special_tokens_in_text="text")

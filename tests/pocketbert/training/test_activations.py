@@ -33,7 +33,7 @@ from pocketbert.training.stage_log import NoLog, StageLog
 
 # Weights of order 1 would let NoNorm's values grow with depth.
 CONFIG = tiny.MOBILEBERT.replace(num_layers=2)
-FINETUNE_CONFIG = FinetuneConfig(learning_rate=3e-3, epochs=2, batch_size=16, max_length=23)
+FINETUNE_CONFIG = FinetuneConfig(learning_rate=3e-3, epochs=2, batch_size=16, max_length=23, contrastive_steps=0)
 FEATURES = ("hidden_states", "attention_logits")
 
 
@@ -64,6 +64,8 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "start", CONFIG)
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_kept_model_reports_its_activations(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

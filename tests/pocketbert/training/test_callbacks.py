@@ -26,11 +26,13 @@ from pocketbert.training import trainer
 from pocketbert.training.callbacks import RunCallbacks
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.distribution import Distribution
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.pretrain_config import PretrainConfig
 from pocketbert.training.state import write_checkpoint
 
-# 40 examples in batches of 8: 5 steps per epoch, evaluated after each epoch because of the patience.
-CONFIG = FinetuneConfig(epochs=3, batch_size=8, max_length=23, learning_rate=1e-2)
+pytestmark = pytest.mark.usefixtures("eager_module")
+# 24 examples in batches of 8: 3 steps per epoch, evaluated after each epoch because of the patience.
+CONFIG = FinetuneConfig(**PUBLISHED_HEAD, epochs=3, batch_size=8, max_length=23, learning_rate=1e-2)
 RUN = RunConfig(seed=5, patience=9, checkpoint_seconds=0.0)
 
 
@@ -87,21 +89,16 @@ class Stopper(tf_keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-@pytest.fixture(scope="module")
-def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "model")
-
-
 def task_data() -> TaskData:
-    train, dev = (tiny_finetuning.examples(count, seed=seed) for seed, count in enumerate((40, 21)))
+    train, dev = (tiny_finetuning.examples(count, seed=seed) for seed, count in enumerate((24, 21)))
     return TaskData(task=tiny_finetuning.TASK, train=train, dev=dev)
 
 
 @pytest.fixture(scope="module")
-def plain(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without callbacks."""
     folder = tmp_path_factory.mktemp("runs") / "plain"
-    pb.finetune(model_directory, task_data(), folder, config=CONFIG, run=RUN)
+    pb.finetune(start, task_data(), folder, config=CONFIG, run=RUN)
     return folder
 
 
@@ -125,18 +122,18 @@ def assert_same_run(actual: Path, expected: Path) -> None:
         assert (actual / name).read_bytes() == (expected / name).read_bytes(), name
 
 
-def test_events_have_numbers_and_floats(model_directory: Path, plain: Path, tmp_path: Path) -> None:
+def test_events_have_numbers_and_floats(start: Path, plain: Path, tmp_path: Path) -> None:
     recorder = Recorder()
-    pb.finetune(model_directory, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[recorder])
+    pb.finetune(start, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[recorder])
     assert_same_run(tmp_path / "run", plain)
-    epoch = ["epoch begin", *["batch begin", "batch end"] * 5, "epoch end"]
+    epoch = ["epoch begin", *["batch begin", "batch end"] * 3, "epoch end"]
     names = [name for name, *_ in recorder.events]
     assert names == ["train begin", "stage begin", *epoch * 3, "stage end", "train end"]
     assert recorder.named("train begin") == [(None, {"step": 0.0})]
-    assert recorder.named("train end") == [(None, {"step": 15.0})]
-    assert recorder.named("stage end") == [("", {"step": 15.0})]
-    assert [number for number, _ in recorder.named("batch end")] == [*range(5)] * 3
-    losses = np.array([logs["loss"] for _, logs in recorder.named("batch end")]).reshape(3, 5)
+    assert recorder.named("train end") == [(None, {"step": 9.0})]
+    assert recorder.named("stage end") == [("", {"step": 9.0})]
+    assert [number for number, _ in recorder.named("batch end")] == [*range(3)] * 3
+    losses = np.array([logs["loss"] for _, logs in recorder.named("batch end")]).reshape(3, 3)
     ends = recorder.named("epoch end")
     assert [number for number, _ in ends] == [0, 1, 2]
     # The log has the same means.
@@ -148,49 +145,47 @@ def test_events_have_numbers_and_floats(model_directory: Path, plain: Path, tmp_
         }
 
 
-@pytest.mark.one_of_each("epoch")
+@pytest.mark.nightly
 @pytest.mark.parametrize("update_freq", ["epoch", 2])
-def test_tensorboard_writes_beside_the_log(
-    update_freq: Any, model_directory: Path, plain: Path, tmp_path: Path
-) -> None:
+def test_tensorboard_writes_beside_the_log(update_freq: Any, start: Path, plain: Path, tmp_path: Path) -> None:
     board = tf_keras.callbacks.TensorBoard(tmp_path / "board", update_freq=update_freq, profile_batch=0)
-    pb.finetune(model_directory, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[board])
+    pb.finetune(start, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[board])
     assert_same_run(tmp_path / "run", plain)
     board_values = scalars(tmp_path / "board" / "train")
     losses = {step: value for (name, step), value in board_values.items() if name == "epoch_loss"}
     means = [line["loss"] for line in log_of(plain, "train")]
     assert losses == pytest.approx(dict(enumerate(means)), rel=1e-6)
-    steps = [] if update_freq == "epoch" else [*range(2, 15, 2)]
+    steps = [] if update_freq == "epoch" else [*range(2, 9, 2)]
     assert [step for name, step in board_values if name == "batch_loss"] == steps
     accuracies = scalars(tmp_path / "board" / "validation")
     assert accuracies["epoch_accuracy", 2] == pytest.approx(log_of(plain, "dev")[2]["accuracy"])
     assert scalars(tmp_path / "run" / "tensorboard") == scalars(plain / "tensorboard")
 
 
-def test_early_stopping_keeps_the_best_model(model_directory: Path, plain: Path, tmp_path: Path) -> None:
+def test_early_stopping_keeps_the_best_model(start: Path, plain: Path, tmp_path: Path) -> None:
     # No loss falls by 9, so the second epoch is the last one.
     early = tf_keras.callbacks.EarlyStopping(monitor="val_loss", min_delta=9.0, patience=1, restore_best_weights=True)
-    result = pb.finetune(model_directory, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[early])
+    result = pb.finetune(start, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[early])
     lines = log_of(tmp_path / "run", "dev")
-    assert result.steps == 10 and lines == log_of(plain, "dev")[:2]
+    assert result.steps == 6 and lines == log_of(plain, "dev")[:2]
     assert result.best_step == max(lines, key=lambda line: (line["accuracy"], -line["loss"]))["step"]
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists()
     assert pb.from_pretrained(result.model_directory).task == result.model.task
 
 
 @pytest.mark.nightly
-def test_stopped_stage_is_evaluated(model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stopped_stage_is_evaluated(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder, seen = Recorder(), []
     stop = tf_keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: seen.append(epoch))
     result = pb.finetune(
-        model_directory, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[recorder, stop, Stopper(3)]
+        start, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[recorder, stop, Stopper(2)]
     )
-    assert (result.steps, result.best_step, seen) == (3, 3, [0])
+    assert (result.steps, result.best_step, seen) == (2, 2, [0])
     (line,) = log_of(tmp_path / "run", "dev")
-    assert (line["step"], line["accuracy"]) == (3, result.metrics["accuracy"])
+    assert (line["step"], line["accuracy"]) == (2, result.metrics["accuracy"])
     (_, logs) = recorder.named("epoch end")[0]
     assert logs["val_accuracy"] == line["accuracy"]
-    assert "stopping after step 3: a callback has set model.stop_training" in capsys.readouterr().err
+    assert "stopping after step 2: a callback has set model.stop_training" in capsys.readouterr().err
 
 
 class Shortener(tf_keras.callbacks.Callback):
@@ -206,22 +201,24 @@ class Shortener(tf_keras.callbacks.Callback):
         return self._steps
 
 
-def test_shortened_stages_have_the_rates_of_short_ones(model_directory: Path, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_shortened_stages_have_the_rates_of_short_ones(start: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, warmup_ratio=0.0)
     long, short = (dataclasses.replace(config, epochs=epochs) for epochs in (4, 2))
-    pb.finetune(model_directory, task_data(), tmp_path / "short", config=short, run=RUN)
-    pb.finetune(model_directory, task_data(), tmp_path / "long", config=long, run=RUN, callbacks=[Shortener(10)])
+    pb.finetune(start, task_data(), tmp_path / "short", config=short, run=RUN)
+    pb.finetune(start, task_data(), tmp_path / "long", config=long, run=RUN, callbacks=[Shortener(6)])
     for name in ("model/model.safetensors", "metrics.jsonl"):
         assert (tmp_path / "long" / name).read_bytes() == (tmp_path / "short" / name).read_bytes()
 
 
-def test_shortened_stages_end_within_an_epoch(model_directory: Path, tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_shortened_stages_end_within_an_epoch(start: Path, tmp_path: Path) -> None:
     recorder = Recorder()
     result = pb.finetune(
-        model_directory, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[Shortener(7), recorder]
+        start, task_data(), tmp_path / "run", config=CONFIG, run=RUN, callbacks=[Shortener(4), recorder]
     )
-    # Epochs have 5 steps.
-    assert result.steps == 7 and [line["step"] for line in log_of(tmp_path / "run", "dev")] == [5, 7]
+    # Epochs have 3 steps.
+    assert result.steps == 4 and [line["step"] for line in log_of(tmp_path / "run", "dev")] == [3, 4]
     assert [number for number, _ in recorder.named("epoch end")] == [0, 1]
 
 
@@ -258,31 +255,32 @@ class Hesitant(Shortener):
         return None if self._silent >= 0 else super().steps_of_stage(taken, planned)
 
 
+@pytest.mark.nightly
 def test_resumed_stages_keep_their_shortened_rates(
-    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = dataclasses.replace(CONFIG, epochs=4)
-    pb.finetune(model_directory, task_data(), tmp_path / "whole", config=config, run=RUN, callbacks=[Hesitant(10, 0)])
-    arguments: Any = (model_directory, task_data(), tmp_path / "run")
-    with interrupted_after(4, monkeypatch):
-        pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 0)])
-    pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(10, 3)])
+    pb.finetune(start, task_data(), tmp_path / "whole", config=config, run=RUN, callbacks=[Hesitant(6, 0)])
+    arguments: Any = (start, task_data(), tmp_path / "run")
+    with interrupted_after(2, monkeypatch):
+        pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(6, 0)])
+    pb.finetune(*arguments, config=config, run=RUN, callbacks=[Hesitant(6, 3)])
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_resumed_run_begins_with_its_step(
-    model_directory: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments: Any = (model_directory, task_data(), tmp_path / "run")
-    with interrupted_after(7, monkeypatch):
+    arguments: Any = (start, task_data(), tmp_path / "run")
+    with interrupted_after(4, monkeypatch):
         pb.finetune(*arguments, config=CONFIG, run=RUN, callbacks=[Recorder()])
     recorder = Recorder()
     pb.finetune(*arguments, config=CONFIG, run=RUN, callbacks=[recorder])
     assert_same_run(tmp_path / "run", plain)
-    assert recorder.named("train begin") == [(None, {"step": 7.0})]
+    assert recorder.named("train begin") == [(None, {"step": 4.0})]
     # The rest of the second epoch.
     assert [number for number, _ in recorder.named("epoch begin")] == [1, 2]
-    assert [number for number, _ in recorder.named("batch end")] == [2, 3, 4, *range(5)]
+    assert [number for number, _ in recorder.named("batch end")] == [1, 2, *range(3)]
     # Nothing is left to see.
     finished = Recorder()
     pb.finetune(*arguments, config=CONFIG, run=RUN, callbacks=[finished])
@@ -310,17 +308,18 @@ def test_distillation_has_stages(tmp_path: Path) -> None:
     assert len(set(numbers)) == len(numbers) and numbers == sorted(numbers)
 
 
+@pytest.mark.nightly
 def test_pretraining_has_callbacks(tmp_path: Path) -> None:
     data, recorder = PretrainingData.open(tiny_pretraining.write_data(tmp_path / "data")), Recorder()
-    config = PretrainConfig(steps=5, batch_size=32, learning_rate=1e-2, warmup_steps=1)
+    config = PretrainConfig(steps=2, batch_size=32, learning_rate=1e-2, warmup_steps=1)
     pb.pretrain(tiny_pretraining.MODEL, data, tmp_path / "run", config=config, callbacks=[recorder])
     assert recorder.named("stage begin") == [("pretraining", {"step": 0.0})]
     assert set(recorder.named("batch end")[0][1]) == {"loss", "masked_lm", "next_sentence"}
-    assert recorder.named("train end") == [(None, {"step": 5.0})]
+    assert recorder.named("train end") == [(None, {"step": 2.0})]
 
 
-def test_only_the_chief_calls(model_directory: Path) -> None:
-    model = pb.from_pretrained(model_directory)
+def test_only_the_chief_calls(start: Path) -> None:
+    model = pb.from_pretrained(start)
     for is_chief in (True, False):
         recorder = Recorder()
         distribution = Distribution(tf.distribute.get_strategy(), is_chief=is_chief)
@@ -333,7 +332,7 @@ def test_only_the_chief_calls(model_directory: Path) -> None:
         assert bool(recorder.events) is is_chief
 
 
-def test_other_classes_are_refused(model_directory: Path, tmp_path: Path) -> None:
+def test_other_classes_are_refused(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"objects of tf_keras.callbacks.Callback, .*; received builtins.function"):
-        pb.finetune(model_directory, task_data(), tmp_path / "run", config=CONFIG, callbacks=[lambda: None])  # type: ignore[list-item]
+        pb.finetune(start, task_data(), tmp_path / "run", config=CONFIG, callbacks=[lambda: None])  # type: ignore[list-item]
     assert not (tmp_path / "run").exists()

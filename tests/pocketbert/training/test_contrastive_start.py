@@ -61,6 +61,7 @@ def _cosines(model: Model, encoded: EncodedExamples) -> float:
     return float(cosines[equal].mean() - cosines[~equal].mean())
 
 
+@pytest.mark.nightly
 def test_texts_with_one_label_move_together(tmp_path: Path) -> None:
     model, encoded = _model(tmp_path)
     before = _cosines(model, encoded)
@@ -72,6 +73,7 @@ def test_texts_with_one_label_move_together(tmp_path: Path) -> None:
     assert changed and all(path.startswith("encoder.embeddings.") for path in changed)
 
 
+@pytest.mark.usefixtures("eager")
 def test_learning_rates_have_the_factors_of_the_run(tmp_path: Path) -> None:
     word, query = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.self.query.weight"
     changes = []
@@ -87,6 +89,7 @@ def test_learning_rates_have_the_factors_of_the_run(tmp_path: Path) -> None:
     assert np.abs(changes[0][word]).max() > 5e-5 and np.abs(changes[0][query]).max() > 5e-5
 
 
+@pytest.mark.usefixtures("eager")
 def test_start_repeats_to_the_bit(tmp_path: Path) -> None:
     rounds = []
     for name in ("one", "two"):
@@ -107,6 +110,7 @@ def _finetuned(folder: Path, count: int, kind: Any = "classification", *, pairs:
     return pb.finetune(model, data, folder / "run", config=config).head["reason"]
 
 
+@pytest.mark.one_of_each("31-classification-24", "250-classification-0")
 @pytest.mark.parametrize(
     ("count", "kind", "steps"), [(31, "classification", 24), (250, "classification", 0), (31, "regression", 0)]
 )
@@ -115,6 +119,7 @@ def test_few_labelled_texts_start_contrastively(tmp_path: Path, count: int, kind
     assert (f"{steps} contrastive steps" in reason) == bool(steps)
 
 
+@pytest.mark.usefixtures("eager")
 def test_steps_without_a_contrast_are_refused(tmp_path: Path) -> None:
     with pytest.raises(pb.UserError, match="contrastive_steps needs classes of single texts, .* leave it out"):
         _finetuned(tmp_path, 31, pairs=True, contrastive_steps=5)
@@ -122,6 +127,7 @@ def test_steps_without_a_contrast_are_refused(tmp_path: Path) -> None:
     assert "contrastive" not in _finetuned(tmp_path / "again", 31, pairs=True)
 
 
+@pytest.mark.usefixtures("eager")
 def test_frozen_encoder_keeps_the_full_rate(tmp_path: Path) -> None:
     model = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "model"))
     model.encoder.trainable = False

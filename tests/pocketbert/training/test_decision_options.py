@@ -18,18 +18,14 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.examples import Examples
 from pocketbert.errors import UserError
-from pocketbert.training.config import FinetuneConfig, RunConfig
+from pocketbert.training.config import FinetuneConfig, FinetuneResult, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 
+pytestmark = pytest.mark.usefixtures("eager_module", "few_resamples")
 CONFIG = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=3e-3, epochs=2, batch_size=16, max_length=23)
 THRESHOLDS = RunConfig(seed=5, decision_thresholds=True, checkpoint_seconds=0.0)
 REJECT = RunConfig(seed=5, reject=0.8, checkpoint_seconds=0.0)
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def rare(count: int, seed: int) -> Examples:
@@ -45,6 +41,23 @@ def data(main_metric: str = "f1") -> pb.TaskData:
     return pb.TaskData(task=tiny_finetuning.TASK, train=rare(80, 0), dev=rare(43, 1), main_metric=main_metric)
 
 
+@pytest.fixture(scope="module")
+def chosen(start: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneResult:
+    """A run with thresholds."""
+    return finetune(start, data(), tmp_path_factory.mktemp("runs") / "chosen", config=CONFIG, run=THRESHOLDS)
+
+
+@pytest.fixture(scope="module")
+def plain(start: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneResult:
+    """The same run without them."""
+    run = replace(THRESHOLDS, decision_thresholds=False)
+    return finetune(start, data(), tmp_path_factory.mktemp("runs") / "plain", config=CONFIG, run=run)
+
+
+def folder_of(result: FinetuneResult) -> Path:
+    return Path(result.model_directory).parent
+
+
 def predicted(folder: Path, texts: list[str]) -> list[Any]:
     return [answer["label"] for answer in pb.from_pretrained(folder / "model").predict(texts)]
 
@@ -54,29 +67,32 @@ def stored(folder: Path) -> Any:
     return task["decisions"]
 
 
-def test_thresholds_are_stored_and_applied(start: Path, tmp_path: Path) -> None:
-    examples = data()
-    result = finetune(start, examples, tmp_path / "run", config=CONFIG, run=THRESHOLDS)
-    plain = finetune(
-        start, examples, tmp_path / "plain", config=CONFIG, run=replace(THRESHOLDS, decision_thresholds=False)
-    )
+def test_thresholds_are_stored_and_applied(chosen: FinetuneResult, plain: FinetuneResult) -> None:
+    examples, folder = data(), folder_of(chosen)
     gold = np.asarray(examples.dev.labels)
-    by_label = result.decisions["thresholds"]  # type: ignore[index]
+    by_label = chosen.decisions["thresholds"]  # type: ignore[index]
     # A rare class needs less than 0.5; the metrics of the run are those of the answers.
     assert by_label["high"] < 0.5 and sum(by_label.values()) == pytest.approx(1)
-    answers = predicted(tmp_path / "run", examples.dev.texts)
-    assert result.metrics["f1"] == pytest.approx(f1_score(gold, [label == "high" for label in answers]))
-    assert result.metrics["f1"] > plain.metrics["f1"] and plain.decisions is None
-    kept = stored(tmp_path / "run")
+    answers = predicted(folder, examples.dev.texts)
+    assert chosen.metrics["f1"] == pytest.approx(f1_score(gold, [label == "high" for label in answers]))
+    assert chosen.metrics["f1"] > plain.metrics["f1"] and plain.decisions is None
+    kept = stored(folder)
     assert kept["reject_below"] is None and kept["thresholds"] == pytest.approx([*by_label.values()], rel=1e-4)
-    page = (tmp_path / "run/report.html").read_text("utf-8")
+    page = (folder / "report.html").read_text("utf-8")
     assert "Decision thresholds" in page and f"{by_label['high']:.4f}" in page
     # Training itself is the same.
-    both = [pb.from_pretrained(tmp_path / name / "model").weights_by_path() for name in ("run", "plain")]
-    if result.best_step == plain.best_step:
+    both = [pb.from_pretrained(result.model_directory).weights_by_path() for result in (chosen, plain)]
+    if chosen.best_step == plain.best_step:
         assert all(np.array_equal(value.numpy(), both[1][path].numpy()) for path, value in both[0].items())
 
 
+def test_other_options_are_refused(start: Path, chosen: FinetuneResult) -> None:
+    for run in (replace(THRESHOLDS, decision_thresholds=False), replace(REJECT, reject=0.5)):
+        with pytest.raises(UserError, match="finished run with other options: .*decision_thresholds"):
+            finetune(start, data(), folder_of(chosen), config=CONFIG, run=run)
+
+
+@pytest.mark.nightly
 def test_calibrated_model_makes_the_same_decisions(start: Path, tmp_path: Path) -> None:
     examples = data("macro_f1")
     result = finetune(start, examples, tmp_path / "run", config=replace(CONFIG, calibrate=True), run=THRESHOLDS)
@@ -86,6 +102,7 @@ def test_calibrated_model_makes_the_same_decisions(start: Path, tmp_path: Path) 
     assert result.metrics["macro_f1"] == pytest.approx(expected)
 
 
+@pytest.mark.one_of_each("True")
 @pytest.mark.parametrize("calibrate", [True, False])
 def test_rejection_keeps_right_answers(calibrate: bool, start: Path, tmp_path: Path) -> None:
     examples = data("accuracy")
@@ -108,6 +125,7 @@ def test_rejection_keeps_right_answers(calibrate: bool, start: Path, tmp_path: P
     assert "Coverage and accuracy" in (tmp_path / "run/report.html").read_text("utf-8")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", [THRESHOLDS, REJECT], ids=["thresholds", "reject"])
 def test_resumed_run_is_the_same(run: RunConfig, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pocketbert.training.trainer import Trainer
@@ -139,6 +157,7 @@ def test_resumed_run_is_the_same(run: RunConfig, start: Path, tmp_path: Path, mo
     ]
 
 
+@pytest.mark.nightly
 def test_models_after_each_epoch_have_their_own_thresholds(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,36 +190,34 @@ def test_models_after_each_epoch_have_their_own_thresholds(
         assert stored(folder) == stored(tmp_path / "whole/checkpoints" / folder.name), step
 
 
-def test_records_without_the_options_are_as_before(start: Path, tmp_path: Path) -> None:
-    finetune(start, data(), tmp_path / "run", config=replace(CONFIG, epochs=1))
-    record = json.loads((tmp_path / "run/run.json").read_text("utf-8"))
+def test_records_without_the_options_are_as_before(plain: FinetuneResult) -> None:
+    folder = folder_of(plain)
+    record = json.loads((folder / "run.json").read_text("utf-8"))
     assert not {"decision_thresholds", "reject", "task_decisions"} & record.keys()
-    result = json.loads((tmp_path / "run/result.json").read_text("utf-8"))
+    result = json.loads((folder / "result.json").read_text("utf-8"))
     assert "decisions" not in result
-    assert "decisions" not in (tmp_path / "run/model/config.json").read_text("utf-8")
+    assert "decisions" not in (folder / "model/config.json").read_text("utf-8")
 
 
-def test_continued_head_takes_new_thresholds(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    examples = data()
-    finetune(start, examples, tmp_path / "first", config=CONFIG, run=THRESHOLDS)
-    capsys.readouterr()
-    result = finetune(tmp_path / "first/model", examples, tmp_path / "second", config=replace(CONFIG, epochs=1))
+def test_continued_head_takes_new_thresholds(
+    chosen: FinetuneResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = finetune(chosen.model_directory, data(), tmp_path / "run", config=CONFIG, run=RunConfig(max_steps=1))
     assert result.decisions is None and result.model.task is not None and result.model.task.decisions is None
     assert "the thresholds of its answers do not continue" in capsys.readouterr().err
 
 
-def test_teacher_with_another_label_order_keeps_its_decisions(start: Path, tmp_path: Path) -> None:
+def test_teacher_with_another_label_order_keeps_its_decisions(chosen: FinetuneResult) -> None:
     from pocketbert.training.kept_heads import reorder_head
 
-    examples = data()
-    finetune(start, examples, tmp_path / "run", config=CONFIG, run=THRESHOLDS)
-    model = pb.from_pretrained(tmp_path / "run/model")
+    examples, model = data(), pb.from_pretrained(chosen.model_directory)
     before = [answer["label"] for answer in model.predict(examples.dev.texts)]
     reorder_head(model, tiny_finetuning.TASK.labels[::-1])
     assert [answer["label"] for answer in model.predict(examples.dev.texts)] == before
     assert 0 < before.count("high") < len(before)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("flag", ["--reject=0.8", "--decision-thresholds"])
 def test_distillation_chooses_them_for_the_student(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -62,7 +62,7 @@ def write_config_without_dropout(path: Path, config: EncoderConfig) -> Path:
 
 def pretrain_line(folder: Path) -> list[str]:
     """AdamW, whose tolerance can be derived."""
-    line = tiny_pretraining.command_line(folder, "--optimizer=adamw")
+    line = tiny_pretraining.command_line(folder, "--optimizer=adamw", "--micro-batches=1")
     write_config_without_dropout(folder / "config.json", tiny_pretraining.MODEL)
     return line
 
@@ -126,6 +126,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     return command, folder / "alone"
 
 
+@pytest.mark.nightly
 def test_two_replicas_match_one(alone: tuple[list[str], Path], tmp_path: Path) -> None:
     command = [*alone[0], "--distribution=mirrored", f"--output={tmp_path / 'run'}"]
     forks.run_killed("", command, REPLICAS="2")

@@ -101,6 +101,7 @@ def test_recall_ignores_equal_texts() -> None:
     assert rows.compute({"embedding": vectors}, ["recall_at_1"]) == {"recall_at_1": 0.75}
 
 
+@pytest.mark.one_of_each("False")
 @pytest.mark.parametrize("scored", [True, False])
 def test_training_improves_the_metric(scored: bool, tmp_path: Path) -> None:
     model = tiny_finetuning.write_model(tmp_path / "model")
@@ -142,6 +143,7 @@ def test_pairs_stay_together_in_batches(tmp_path: Path) -> None:
     np.testing.assert_array_equal(labels, np.repeat(data.train.labels[chosen], 2))
 
 
+@pytest.mark.usefixtures("eager")
 def test_own_pooling_and_dense_layer_continue(tmp_path: Path) -> None:
     embedding = EmbeddingConfig(pooling="max", dimensions=7, normalize=False)
     data = pb.data.pairs(
@@ -206,6 +208,7 @@ def test_parts_of_a_batch_are_refused(scored: bool, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_command_trains_on_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_finetuning.write_model(tmp_path / "model")
     table = write_pairs(tmp_path / "pairs.tsv", 40, scored=False)

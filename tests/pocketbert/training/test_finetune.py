@@ -33,8 +33,8 @@ RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
 
 
 @pytest.fixture(scope="module")
-def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
+def model_directory(start: Path) -> Path:
+    return start
 
 
 def arguments(
@@ -119,6 +119,7 @@ def test_result_and_page_show_baseline(finished: Path) -> None:
     assert "http" not in page and "src=" not in page
 
 
+@pytest.mark.usefixtures("eager")
 def test_model_that_learned_nothing_is_named(
     model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,7 +226,12 @@ KILLED_OFTEN = [
 
 
 @pytest.mark.parametrize(
-    "moments", [KILLED_ONCE_EACH, *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
+    "moments",
+    [
+        "aside:10",
+        pytest.param(KILLED_ONCE_EACH, marks=pytest.mark.nightly),
+        *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN),
+    ],
 )
 def test_killed_runs_resume_exactly(moments: str, finished: Path, model_directory: Path, tmp_path: Path) -> None:
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
@@ -240,6 +246,7 @@ def test_killed_runs_resume_exactly(moments: str, finished: Path, model_director
     assert_same_run(tmp_path / "killed", finished)
 
 
+@pytest.mark.usefixtures("eager")
 def test_infinite_loss_stops_and_names_step(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,10 +257,10 @@ def test_infinite_loss_stops_and_names_step(
             yield loss * (float("nan") if index == 6 else 1.0)
 
     monkeypatch.setattr(Trainer, "steps", poisoned)
-    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(150, seed=0))
+    train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(60, seed=0))
     code = cli.main(
         ["finetune", f"--model={model_directory}", f"--train-file={train}", f"--dev-file={train}", "--epochs=1",
-         "--max-length=23", "--batch-size=16", f"--output={tmp_path / 'run'}"]
+         "--max-length=23", "--batch-size=8", "--contrastive-steps=0", f"--output={tmp_path / 'run'}"]
     )  # fmt: skip
     assert code == 1
     output = capsys.readouterr()
@@ -269,6 +276,8 @@ def test_loss_watch_names_first_bad_step() -> None:
         watch.look()
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_early_stop_keeps_best_checkpoint(
     model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

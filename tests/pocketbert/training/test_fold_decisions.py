@@ -23,10 +23,12 @@ from pocketbert.tasks.decisions import DecisionChoice
 from pocketbert.training import folds
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.out_of_fold import OutOfFold, ScoredFold
 
+pytestmark = pytest.mark.usefixtures("eager_module", "few_resamples")
 COUNT, FOLDS = 53, 3
-CONFIG = FinetuneConfig(learning_rate=3e-2, epochs=2, batch_size=8, max_length=23, contrastive_steps=0)
+CONFIG = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=3e-2, epochs=1, batch_size=8, max_length=23)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,9 @@ def best_cut(scores: np.ndarray, gold: np.ndarray, metric: Callable[..., float])
 
 
 def f1(gold: np.ndarray, answers: np.ndarray) -> float:
-    return float(f1_score(gold, answers, zero_division=0))
+    """As scikit-learn's, which takes a hundred times as long."""
+    right, positive = np.count_nonzero(gold & answers), np.count_nonzero(gold) + np.count_nonzero(answers)
+    return 2 * right / positive if positive else 0.0
 
 
 def macro_f1(gold: np.ndarray, answers: np.ndarray) -> float:
@@ -184,6 +188,7 @@ def rare_texts() -> TaskData:
     return dataclasses.replace(data, main_metric="f1")
 
 
+@pytest.mark.nightly
 def test_model_on_all_examples_has_the_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start, data = tiny_finetuning.write_model(tmp_path / "tiny"), rare_texts()
     run = RunConfig(seed=5, evaluation_steps=2, decision_thresholds=True)

@@ -20,10 +20,12 @@ from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.training.rounding import round_model
 
+pytestmark = pytest.mark.usefixtures("eager_module", "few_resamples")
 FOLDS = 2
-CONFIG = FinetuneConfig(learning_rate=3e-2, epochs=2, batch_size=8, max_length=11, contrastive_steps=0)
+CONFIG = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=3e-2, epochs=1, batch_size=8, max_length=11)
 RUN = RunConfig(seed=5, evaluation_steps=2)
 
 
@@ -55,7 +57,7 @@ def assert_same_bits(folder: Path, other: Path) -> None:
     assert [name for name, array in weights.items() if array.tobytes() != others[name].tobytes()] == []
 
 
-@pytest.mark.one_of_each("together")
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("run_options", "options"),
     [
@@ -140,19 +142,19 @@ def test_two_replicas_train_folds(start: Path, train_file: Path, tmp_path: Path)
     assert sum(fold["examples"] for fold in result["cross_validation"]["folds"]) == 51
 
 
+@pytest.mark.nightly
 def test_folds_of_several_labels_are_recorded(start: Path, tmp_path: Path) -> None:
     plain: Examples = tiny_finetuning.examples(43, seed=2)
     names = [["odd", "low"] if number % 3 == 1 else ["low"] if number % 2 else [] for number in range(43)]
     data = pb.data.table({"text": plain.texts, "label": names}, kind="multi_label")
-    config = dataclasses.replace(CONFIG, epochs=1)
-    result = finetune(start, data, tmp_path / "run", config=config, kfold=FOLDS)
+    result = finetune(start, data, tmp_path / "run", config=CONFIG, kfold=FOLDS)
     path = tmp_path / "run" / "run.json"
     record = json.loads(path.read_text("utf-8"))
     finals = [splits.final.dev.identity for splits in folds_of(data, FOLDS) if splits.final]
     assert record["parts_sha256"] == finals and len(finals) == FOLDS
-    assert finetune(start, data, tmp_path / "run", config=config, kfold=FOLDS).metrics == result.metrics
+    assert finetune(start, data, tmp_path / "run", config=CONFIG, kfold=FOLDS).metrics == result.metrics
     # An earlier commit divided these examples otherwise, and recorded nothing about it.
     path.write_text(json.dumps({name: value for name, value in record.items() if name != "parts_sha256"}), "utf-8")
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(UserError, match="an unfinished run with other options: parts_sha256=None, received"):
-        finetune(start, data, tmp_path / "run", config=config, kfold=FOLDS)
+        finetune(start, data, tmp_path / "run", config=CONFIG, kfold=FOLDS)

@@ -24,23 +24,23 @@ from pocketbert.data.examples import Examples
 from pocketbert.data.final_split import folds_of
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.training import trainer
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
+from pocketbert.training.state import write_checkpoint
 from pocketbert.training.trainer import train_seeds
 from pocketbert.trials.jobs import read_result
 
+pytestmark = pytest.mark.usefixtures("eager_module")
 FOLDS = 3
 # A rate with which the folds' best steps differ.
-CONFIG = FinetuneConfig(learning_rate=3e-2, epochs=2, batch_size=8, max_length=23, contrastive_steps=0)
+CONFIG = FinetuneConfig(
+    learning_rate=3e-2, epochs=2, batch_size=8, max_length=23, contrastive_steps=0, head_start="random"
+)
 TAGGING = dataclasses.replace(CONFIG, learning_rate=1e-2)
 RUN = RunConfig(seed=5, evaluation_steps=2)
 FLAGS = ["--learning-rate=3e-2", "--epochs=2", "--batch-size=8", "--max-length=23", "--contrastive-steps=0"]
-FLAGS += ["--evaluation-steps=2", f"--kfold={FOLDS}"]
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
+FLAGS += ["--head-start=random", "--evaluation-steps=2", f"--kfold={FOLDS}"]
 
 
 @pytest.fixture(scope="module")
@@ -181,11 +181,44 @@ def test_records_claim_no_dev_score(finished: CrossValidatedResult) -> None:
     assert not list(folder.glob("folds/*/model")) and not list(folder.glob("folds/*/report.html"))
 
 
+@pytest.mark.nightly
+def test_interrupted_run_resumes_exactly(
+    finished: CrossValidatedResult,
+    start: Path,
+    data: TaskData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is interrupted in the second fold, and the first one is not trained again."""
+    run, output = dataclasses.replace(RUN, checkpoint_seconds=0.0), tmp_path / "run"
+    calls = []
+
+    def interrupting(*arguments: Any) -> None:
+        write_checkpoint(*arguments)
+        calls.append(arguments)
+        if (output / "folds/fold-1.safetensors").exists() and len(calls) % 3 == 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(trainer, "write_checkpoint", interrupting)
+        finetune(start, data, output, config=CONFIG, run=run, kfold=FOLDS)
+    assert not (output / "folds/fold-2.safetensors").exists()
+    with pytest.raises(UserError, match="an unfinished run with other options: kfold=3, received 4"):
+        finetune(start, data, output, config=CONFIG, run=run, kfold=4)
+    capsys.readouterr()
+    finetune(start, data, output, config=CONFIG, run=run, kfold=FOLDS)
+    messages = capsys.readouterr().err
+    assert "resuming after step" in messages and "fold 1 of 3" not in messages
+    for name in ("model/model.safetensors", "metrics.jsonl", "predictions.jsonl"):
+        assert (output / name).read_bytes() == (folder_of(finished) / name).read_bytes(), name
+
+
 # In the first fold, in the second one, and when a file of the third one is in its place.
 @pytest.mark.parametrize(
     "moments",
     [
-        "step:4,step:20,placed:9",
+        pytest.param("step:4,step:20,placed:9", marks=pytest.mark.nightly),
         pytest.param("aside:3,placed:6,step:15,aside:5,placed:3,step:2", marks=pytest.mark.slow),
     ],
 )
@@ -199,7 +232,7 @@ def test_killed_runs_resume_exactly(
 ) -> None:
     command = ["finetune", f"--model={start}", f"--train-file={train_file}", *FLAGS, "--seeds=5", "--metric=macro_f1"]
     output = tmp_path / "killed"
-    answer = forks.run_killed(moments, [*command, "--checkpoint-seconds=0", f"--output={output}"])
+    answer = forks.run_killed(moments, [*command, "--checkpoint-seconds=0", f"--output={output}"], EAGER="1")
     assert answer.returncode == 0, answer.stderr
     for name in ("model/model.safetensors", "metrics.jsonl", "predictions.jsonl"):
         assert (output / name).read_bytes() == (folder_of(finished) / name).read_bytes(), name
@@ -216,6 +249,7 @@ def test_killed_runs_resume_exactly(
     assert "this run is finished" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_finished_folds_are_not_trained_again(
     start: Path, data: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,11 +272,12 @@ def test_finished_folds_are_not_trained_again(
         finetune(start, data, tmp_path / "run", config=CONFIG, run=RUN, kfold=3)
 
 
+@pytest.mark.nightly
 def test_seeds_have_the_same_folds(start: Path, tmp_path: Path) -> None:
     # Dev splits of 21 examples, enough for a temperature.
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(280, seed=4))
-    config = dataclasses.replace(CONFIG, epochs=1, batch_size=30)
-    summary = train_seeds(finetune, (3, 4), start, pb.data.table(train), tmp_path / "seeds", config=config, kfold=2)
+    output, run = tmp_path / "seeds", RunConfig(max_steps=1)
+    summary = train_seeds(finetune, (3, 4), start, pb.data.table(train), output, config=CONFIG, run=run, kfold=2)
     values = [run["metrics"]["accuracy"] for run in summary["runs"]]
     assert summary["metrics"]["accuracy"]["mean"] == pytest.approx(np.mean(values)) and values[0] != values[1]
     folders = [tmp_path / "seeds" / f"seed-{seed}" for seed in (3, 4)]
@@ -254,6 +289,7 @@ def test_seeds_have_the_same_folds(start: Path, tmp_path: Path) -> None:
         assert run["head"]["temperature"] == np.median(temperatures) != 1
 
 
+@pytest.mark.nightly
 def test_scores_have_folds(start: Path, tmp_path: Path) -> None:
     texts = tiny_finetuning.examples(43, seed=2).texts
     scores = [len(text) / 10 for text in texts]
@@ -268,6 +304,7 @@ def test_scores_have_folds(start: Path, tmp_path: Path) -> None:
     assert result.metrics["spearman"] == pytest.approx(np.mean([spearmanr(column)[0] for column in columns]))
 
 
+@pytest.mark.nightly
 def test_several_labels_have_folds(start: Path, tmp_path: Path) -> None:
     examples = tiny_finetuning.examples(43, seed=2)
     names = [["odd", "low"] if number % 3 == 1 else ["low"] if number % 2 else [] for number in range(43)]
@@ -285,6 +322,7 @@ def test_several_labels_have_folds(start: Path, tmp_path: Path) -> None:
     assert result.metrics["subset_accuracy"] == pytest.approx(np.mean(expected))
 
 
+@pytest.mark.nightly
 def test_spans_have_folds(start: Path, tmp_path: Path) -> None:
     texts = tiny_finetuning.examples(37, seed=2).texts
     good = {*tiny_finetuning.GOOD}

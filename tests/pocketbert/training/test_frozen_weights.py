@@ -63,6 +63,7 @@ def test_default_model_has_none(start: Path) -> None:
     assert FrozenWeights.of(start).paths == FrozenWeights.of(tiny.BERT).paths == ()
 
 
+@pytest.mark.usefixtures("eager")
 def test_frozen_layers_keep_their_bits(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = pb.from_pretrained(start)
     model.encoder.embeddings.trainable = False
@@ -127,6 +128,8 @@ def test_interrupted_run_resumes_with_frozen_weights(
     assert not any(path.startswith("encoder.layers.0.") for path in changed(frozen(), resumed))
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_grid_keeps_frozen_weights(start: Path, tmp_path: Path) -> None:
     model = pb.from_pretrained(start)
     model.encoder.trainable = False
@@ -135,6 +138,8 @@ def test_grid_keeps_frozen_weights(start: Path, tmp_path: Path) -> None:
     assert changed(model, trained) == set()
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_distillation_and_baseline_keep_frozen_weights(tmp_path: Path) -> None:
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
     task = tiny_distillation.task_data(teacher)

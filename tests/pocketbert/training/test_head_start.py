@@ -44,7 +44,7 @@ def _mixed(count: int, seed: int) -> Examples:
     return Examples(texts, None, np.array(labels, np.int32), [str(row) for row in range(count)], "made for the test")
 
 
-@pytest.mark.one_of_each("first-0")
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_fit_picks_pooling_of_encoder(tmp_path: Path, pooling: str, seed: int) -> None:
@@ -69,6 +69,24 @@ def test_fit_picks_pooling_of_encoder(tmp_path: Path, pooling: str, seed: int) -
     task, data = supervised_task(tiny_finetuning.TASK), _mixed(300, 100 + seed)
     start = fit_head(encoder, task, data, 16, ("first", "mean"), most_examples=300)
     assert start is not None and start.pooling == pooling
+
+
+# Equal losses: the mean is the safer choice.
+@pytest.mark.parametrize(("better", "chosen"), [("first", "first"), ("mean", "mean"), (None, "mean")])
+def test_smaller_loss_picks_the_pooling(
+    better: str | None, chosen: str, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tiny_finetuning.examples(60, 7)
+    assert data.labels is not None
+    noise = RANDOM.normal(size=(60, 4)).astype(np.float32)
+    telling = noise + 3 * data.labels[:, np.newaxis]
+    vectors = {name: telling if name == better else noise for name in ("first", "mean")}
+    monkeypatch.setattr(head_start, "frozen_vectors", lambda *_: vectors)
+    model, task = pb.from_pretrained(start, task=tiny_finetuning.TASK), supervised_task(tiny_finetuning.TASK)
+    fitted = fit_head(model, task, data, 24, ("first", "mean"), most_examples=60)
+    assert fitted is not None and fitted.pooling == chosen
+    assert fitted.fit.loss == fitted.losses[chosen] == min(fitted.losses.values())
+    assert (len({*fitted.losses.values()}) == 1) == (better is None)
 
 
 def test_mean_ignores_padding_and_has_length_ten() -> None:
@@ -116,15 +134,17 @@ def test_temperature_matches_probabilities_to_labels() -> None:
 
 
 def _finetuned(folder: Path, data: Any, **options: Any) -> pb.FinetuneResult:
+    """One step from a tiny model."""
     directory = tiny_finetuning.write_model(folder / "model")
-    config = pb.FinetuneConfig(**{"epochs": 1, "max_length": 24, **options})
-    return pb.finetune(directory, data, folder / "run", config=config)
+    config = pb.FinetuneConfig(**{"epochs": 1, "max_length": 24, "contrastive_steps": 0, **options})
+    return pb.finetune(directory, data, folder / "run", config=config, run=pb.RunConfig(max_steps=1))
 
 
 def _mood(folder: Path, texts: list[str], labels: list[Any], **options: Any) -> pb.FinetuneResult:
     return _finetuned(folder, pb.data.from_pairs(texts, labels), **options)
 
 
+@pytest.mark.usefixtures("eager")
 def test_fitted_head_on_mean_is_saved_and_refused_by_transformers(tmp_path: Path) -> None:
     from transformers import AutoConfig, TFAutoModelForSequenceClassification
 
@@ -141,6 +161,7 @@ def test_fitted_head_on_mean_is_saved_and_refused_by_transformers(tmp_path: Path
             load(result.model_directory)
 
 
+@pytest.mark.usefixtures("eager")
 def test_encoder_computes_only_the_tokens_of_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_tasks.write_tags(tmp_path / "train.conll")
     data, computed = pb.data.tagged(tmp_path / "train.conll"), []
@@ -162,6 +183,7 @@ def test_encoder_computes_only_the_tokens_of_the_fit(tmp_path: Path, monkeypatch
     assert computed[0] == labelled and abs(computed[1] - most) <= longest * 5 < most
 
 
+@pytest.mark.usefixtures("eager")
 def test_head_starts_from_so_many_examples(tmp_path: Path) -> None:
     examples, task = tiny_finetuning.examples(150, 6), supervised_task(tiny_finetuning.TASK)
     model = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "encoder"), task=tiny_finetuning.TASK)
@@ -186,6 +208,7 @@ def test_head_starts_from_so_many_examples(tmp_path: Path) -> None:
     assert reasons[0] != reasons[1]
 
 
+@pytest.mark.usefixtures("eager")
 def test_random_regression_starts_at_mean_score(tmp_path: Path) -> None:
     examples = tiny_finetuning.examples(40, 4)
     scores = [3.25 + float(label) for label in examples.labels]
@@ -196,15 +219,17 @@ def test_random_regression_starts_at_mean_score(tmp_path: Path) -> None:
     assert bias == pytest.approx([np.mean(data.train.labels)], rel=1e-5)
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_calibration_keeps_decisions(tmp_path: Path) -> None:
     examples = tiny_finetuning.examples(300, 5)
     names = [tiny_finetuning.TASK.labels[label] for label in examples.labels]
     data = pb.data.from_pairs(examples.texts, names)
     folder = tmp_path / "with"
     folder.mkdir()
-    plain = _finetuned(folder, data, calibrate=False, epochs=2)
+    plain = _finetuned(folder, data, calibrate=False)
     (tmp_path / "without").mkdir()
-    result = _finetuned(tmp_path / "without", data, epochs=2)
+    result = _finetuned(tmp_path / "without", data)
     assert result.head["temperature"] != 1 == plain.head["temperature"]
     inputs = plain.model.tokenizer(examples.texts, max_length=24)
     before, after = (run.model(inputs)["logits"].numpy() for run in (plain, result))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_finetuning
 import tiny_heads
 from seqeval.metrics import f1_score as span_f1
 from sklearn.metrics import accuracy_score, f1_score
@@ -22,15 +21,11 @@ from pocketbert.errors import UserError
 from pocketbert.training.config import CrossValidatedResult, FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 
+pytestmark = pytest.mark.usefixtures("eager_module", "few_resamples")
 CONFIG = FinetuneConfig(learning_rate=1e-2, epochs=2, batch_size=8, max_length=23)
 RUN = RunConfig(seed=5, evaluation_steps=3)
 FLAGS = ["--learning-rate=1e-2", "--epochs=2", "--batch-size=8", "--max-length=23", "--evaluation-steps=3"]
 HEADS = "--heads=mood:classification,slots:token_classification"
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +123,7 @@ def test_classes_keep_their_shares() -> None:
     assert sum(map(len, parts)) == 89
 
 
+@pytest.mark.nightly
 def test_interrupted_run_resumes_exactly(
     finished: CrossValidatedResult,
     start: Path,
@@ -162,6 +158,7 @@ def test_interrupted_run_resumes_exactly(
     assert "kfold = 3\n" in (tmp_path / "run/run.toml").read_text("utf-8")
 
 
+@pytest.mark.nightly
 def test_texts_with_labels_for_some_heads(start: Path, tmp_path: Path) -> None:
     table = tiny_heads.table(83, 6)
     table["mood"] = [mood if row % 3 else "" for row, mood in enumerate(table["mood"])]
@@ -183,6 +180,7 @@ def test_texts_with_labels_for_some_heads(start: Path, tmp_path: Path) -> None:
     assert all(abs(first - second) <= 1 for first, second in labelled)
 
 
+@pytest.mark.nightly
 def test_thresholds_of_a_fold_come_from_the_others(start: Path, tmp_path: Path) -> None:
     table = tiny_heads.table(90, 6)
     # A text without a mood in each fold.

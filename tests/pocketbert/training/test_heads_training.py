@@ -27,11 +27,6 @@ STEP = FinetuneConfig(learning_rate=1e-3, epochs=1, batch_size=16, max_length=21
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("start") / "model")
-
-
-@pytest.fixture(scope="module")
 def trained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneResult:
     return finetune(start, tiny_heads.data(150), tmp_path_factory.mktemp("run") / "run", config=CONFIG)
 
@@ -57,13 +52,17 @@ def test_heads_start_as_they_would_alone(trained: FinetuneResult) -> None:
     assert "a linear model on frozen features" in names
 
 
+@pytest.mark.usefixtures("eager")
 def test_heads_continue(trained: FinetuneResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = dataclasses.replace(CONFIG, epochs=1, learning_rate=1e-6)
-    more = finetune(trained.model_directory, tiny_heads.data(40), tmp_path / "run", config=config)
+    run = RunConfig(max_steps=1)
+    more = finetune(trained.model_directory, tiny_heads.data(40), tmp_path / "run", config=config, run=run)
     assert more.metrics["mean_of_heads"] == pytest.approx(trained.metrics["mean_of_heads"], abs=0.05)
     assert "continuing with the model's head for several (mood (classification: high, low)" in capsys.readouterr().err
 
 
+@pytest.mark.one_of_each("slots-balanced-slots=balanced")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("name", "weights_alone", "weights_in_both"), [("mood", "none", "none"), ("slots", "balanced", "slots=balanced")]
 )
@@ -105,6 +104,7 @@ def test_head_alone_takes_the_first_step_of_one_task(
     assert len(moved) > 10
 
 
+@pytest.mark.nightly
 def test_resumed_run_is_the_same(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pocketbert.training.trainer import Trainer
 
@@ -156,6 +156,8 @@ def test_heads_of_other_data_are_refused(trained: FinetuneResult) -> None:
         task.check_data(other.dev)  # type: ignore[attr-defined]
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_heads_from_the_command_line(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, count in (("train", 60), ("dev", 20)):
         columns = tiny_heads.table(count, count)

@@ -44,6 +44,11 @@ def logits(model: pb.Model, name: str = "logits") -> np.ndarray:
 
 
 # A permutation that is not its own inverse.
+@pytest.mark.one_of_each(
+    "config0-classification-labels0-order0",
+    "config0-multi_label-labels1-order1",
+    "config1-token_classification-labels0-order0",
+)
 @pytest.mark.parametrize(
     ("labels", "order"), [(("high", "low", "so so"), [2, 0, 1]), (("LOW", "So  So", "HIGH"), [0, 1, 2])]
 )
@@ -137,6 +142,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tiny_finetuning.write_model(folder / "start")
     train = tiny_finetuning.write_table(folder / "train.csv", tiny_finetuning.examples(90, seed=1))
     flags = ["finetune", f"--train-file={train}", f"--dev-file={train}", "--max-length=24", "--learning-rate=1e-2"]
+    flags.append("--contrastive-steps=0")
     assert cli.main([*flags, f"--model={model}", "--epochs=4", "--batch-size=8", f"--output={folder / 'run'}"]) == 0
     return folder
 
@@ -162,17 +168,21 @@ def test_second_finetuning_keeps_the_score(tuned: Path, tmp_path: Path, capsys: 
     assert np.abs(heads[0] - heads[1]).max() > 1e-3
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_permuted_labels_keep_the_score(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = pb.from_pretrained(tuned / "run" / "model")
     assert model.task is not None and model.task.labels == ("high", "low")
     examples = tiny_finetuning.examples(90, seed=1)
     data = TaskData(task=tiny_finetuning.TASK, train=examples, dev=examples)
     config = FinetuneConfig(learning_rate=1e-9, epochs=1, max_length=24)
-    result = finetune(model, data, tmp_path / "run", config=config)
+    result = finetune(model, data, tmp_path / "run", config=config, run=pb.RunConfig(max_steps=1))
     assert result.metrics["accuracy"] > 0.8
     assert "(low, high), in the order of the data's labels" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_sigmoid_of_a_reranker_continues(tmp_path: Path) -> None:
     task, plain = TaskConfig(kind="regression", activation="sigmoid"), TaskConfig(kind="regression")
     start = pb.from_pretrained(tiny_finetuning.write_model(tmp_path / "bare"), task=task, seed=4)
@@ -183,7 +193,8 @@ def test_sigmoid_of_a_reranker_continues(tmp_path: Path) -> None:
     scored = dataclasses.replace(examples, labels=scores)
     data = TaskData(task=plain, train=scored, dev=scored)
     config = FinetuneConfig(learning_rate=1e-9, epochs=1, max_length=23)
-    trained = finetune(tmp_path / "model", data, tmp_path / "run", config=config).model
+    run = pb.RunConfig(max_steps=1)
+    trained = finetune(tmp_path / "model", data, tmp_path / "run", config=config, run=run).model
     before, after = ([row["score"] for row in model.predict(examples.texts)] for model in (start, trained))
     assert trained.task.activation == "sigmoid" and np.allclose(before, after, atol=1e-5)
     planned = plan_distillation(
@@ -195,4 +206,5 @@ def test_sigmoid_of_a_reranker_continues(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="between 0 and 1, because .* sigmoid; received 5; .* pass new_head=True"):
         finetune(tmp_path / "model", stars, tmp_path / "stars", config=config)
     config = dataclasses.replace(config, new_head=True)
-    assert finetune(tmp_path / "model", stars, tmp_path / "stars", config=config).model.task.activation is None
+    trained = finetune(tmp_path / "model", stars, tmp_path / "stars", config=config, run=run).model
+    assert trained.task.activation is None

@@ -57,6 +57,8 @@ def steps_of_sgd(model: TrainingModel) -> dict[str, np.ndarray]:
     return {name: before[name] - variable.numpy() for name, variable in model.named_variables().items()}
 
 
+@pytest.mark.one_of_each("6.103515625e-05-1", "6.103515625e-05-3")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("weight", [1.0, 2.0**-14])
 def test_unscaled_gradients_are_those_of_float32(weight: float, parts: int) -> None:
@@ -91,11 +93,6 @@ def test_scale_follows_the_paper() -> None:
         assert float(state["loss_scale/scale"]) == scale and int(state["loss_scale/updates"]) == counter
         for old, variable in zip(before, variables, strict=True):
             np.testing.assert_array_equal(variable.numpy(), old - (0.25 if is_finite else 0.0))
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def data() -> pb.TaskData:
@@ -148,6 +145,7 @@ def test_overflow_without_a_scale_ends_the_run(start: Path, tmp_path: Path, monk
         finetune(start, data(), tmp_path / "run", config=CONFIG, run=RUN)
 
 
+@pytest.mark.nightly
 def test_float16_learns_like_float32(start: Path, tmp_path: Path) -> None:
     config, run = replace(CONFIG, epochs=6), replace(RUN, evaluation_steps=4, dropout=0.0)
     results = [

@@ -29,6 +29,7 @@ from pocketbert.training.pretrain_config import PretrainConfig
 
 transformers = pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.usefixtures("eager_module")
 METRICS = ["masked_lm_loss", "masked_lm_perplexity", "masked_lm_accuracy"]
 
 
@@ -60,6 +61,7 @@ def transformers_model(folder: Path, class_name: str) -> tuple[Any, Path]:
     return model, written
 
 
+@pytest.mark.one_of_each("roberta", "mobilebert")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_loss_equals_transformers(family: str, tmp_path: Path) -> None:
     class_name = FAMILIES[family][2]
@@ -143,8 +145,9 @@ def test_run_writes_loss_and_perplexity(finished: Path, command_line: list[str])
     assert result["metrics"]["masked_lm_loss"] < result["metrics_before"]["masked_lm_loss"]
 
 
+@pytest.mark.nightly
 def test_killed_runs_resume_exactly(finished: Path, command_line: list[str], tmp_path: Path) -> None:
-    answer = forks.run_killed("step:3", [*command_line, f"--output={tmp_path / 'run'}"])
+    answer = forks.run_killed("step:3", [*command_line, f"--output={tmp_path / 'run'}"], EAGER="1")
     assert "resuming after step" in answer.stderr
     tiny_pretraining.assert_same_run(tmp_path / "run", finished)
 
@@ -218,6 +221,7 @@ def test_each_pass_has_new_masks(tmp_path: Path) -> None:
     assert {len(places) for _, places in first} <= {1, 2}
 
 
+@pytest.mark.one_of_each("False-roberta", "True-bert", "True-xlm_roberta")
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm_roberta"])
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_whole_words_are_masked(family: str, whole_words: bool, tmp_path: Path) -> None:
@@ -293,6 +297,7 @@ def test_patience_keeps_the_best_weights(tmp_path: Path) -> None:
         pb.pretrain(model, pb.data.text(tmp_path / "lines.txt"), tmp_path / "none", config=config, run=run)
 
 
+@pytest.mark.one_of_each("roberta")
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "xlm_roberta"])
 def test_lines_alone_adapt_an_encoder(family: str, tmp_path: Path) -> None:
     model = tiny_adaptation.write_encoder(tmp_path / family, family, ())
@@ -304,6 +309,7 @@ def test_lines_alone_adapt_an_encoder(family: str, tmp_path: Path) -> None:
     assert [task.kind for task in adapted.tasks] == ["masked_lm"]
 
 
+@pytest.mark.nightly
 def test_adapted_model_is_finetuned(finished: Path, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("text,label\n" + "".join(f"the cat sat {n},{'ab'[n % 2]}\n" for n in range(20)), "utf-8")

@@ -108,6 +108,7 @@ def write_triplets(path: Path, count: int) -> Path:
     return path
 
 
+@pytest.mark.one_of_each("0.5")
 @pytest.mark.parametrize("margin", [None, 0.5])
 def test_training_moves_negatives_away(margin: float | None, tmp_path: Path) -> None:
     model = tiny_finetuning.write_model(tmp_path / "model")
@@ -130,6 +131,7 @@ def test_training_moves_negatives_away(margin: float | None, tmp_path: Path) -> 
     assert nearer(trained.model_directory) > 0.9 > nearer(model)
 
 
+@pytest.mark.usefixtures("eager")
 def test_command_reads_negatives_and_resumes_with_the_same_options(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,11 +23,6 @@ from pocketbert.training.finetune import finetune
 CONFIG = FinetuneConfig(learning_rate=6e-3, epochs=5, batch_size=16, max_length=21)
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("start") / "model")
-
-
 def tables(count: int, seed: int, shared: int = 7) -> dict[str, list[dict[str, Any]]]:
     """A table of moods and one of tags, each of `count` texts; some texts are in both."""
     columns = tiny_heads.table(2 * count - shared, seed)
@@ -40,6 +35,7 @@ def data(count: int = 90, **options: Any) -> TaskData:
     return pb.data.heads(tables(count, 1), tiny_heads.KINDS, dev=tables(19, 2), **options)
 
 
+@pytest.mark.nightly
 def test_each_head_learns_from_its_own_table(start: Path, tmp_path: Path) -> None:
     examples = data()
     result = finetune(start, examples, tmp_path / "run", config=CONFIG)
@@ -50,6 +46,7 @@ def test_each_head_learns_from_its_own_table(start: Path, tmp_path: Path) -> Non
     assert len(examples.train) == 2 * 90 - 7 and len(examples.train.parts["mood"]) == 90  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("eager")
 def test_batches_without_its_labels_leave_a_head(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = tiny_heads.table(19, 4)
     columns["slots"] = [tags if row > 15 else "" for row, tags in enumerate(columns["slots"])]
@@ -72,6 +69,7 @@ def test_batches_without_its_labels_leave_a_head(start: Path, tmp_path: Path, mo
         assert np.array_equal(before[path], after[path]) == (path in of_head), path
 
 
+@pytest.mark.nightly
 def test_resumed_run_is_the_same(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pocketbert.training.trainer import Trainer
 
@@ -98,6 +96,7 @@ def test_resumed_run_is_the_same(start: Path, tmp_path: Path, monkeypatch: pytes
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("eager")
 def test_dev_split_of_several_tables_is_drawn(start: Path, tmp_path: Path) -> None:
     examples = pb.data.heads(tables(40, 3), tiny_heads.KINDS)
     assert {name: len(part) for name, part in examples.dev.parts.items()}.keys() == tiny_heads.KINDS.keys()  # type: ignore[attr-defined]
@@ -106,6 +105,8 @@ def test_dev_split_of_several_tables_is_drawn(start: Path, tmp_path: Path) -> No
     assert 0 <= result.metrics["mean_of_heads"] <= 1
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("eager")
 def test_files_of_heads_from_the_command_line(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {}
     for split, count in (("train", 40), ("dev", 11)):

@@ -40,6 +40,7 @@ from pocketbert.training.pretraining_run_data import PretrainingEvaluator
 from pocketbert.training.stage_batches import pretraining_batches
 from pocketbert.training.step import TrainingModel
 
+pytestmark = pytest.mark.usefixtures("eager_module")
 HEADS = tuple(TaskConfig(kind=kind, dropout=0.0) for kind in ("masked_lm", "next_sentence"))
 
 
@@ -131,7 +132,7 @@ KILLED_OFTEN = ("aside:1,placed:1,step:1,aside:4", "step:6,placed:6")
     "moments", ["step:3", *(pytest.param(moments, marks=pytest.mark.slow) for moments in KILLED_OFTEN)]
 )
 def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: list[str], tmp_path: Path) -> None:
-    answer = forks.run_killed(moments, [*command_line, f"--output={tmp_path / 'run'}"])
+    answer = forks.run_killed(moments, [*command_line, f"--output={tmp_path / 'run'}"], EAGER="1")
     assert "resuming after step" in answer.stderr
     tiny_pretraining.assert_same_run(tmp_path / "run", finished)
 

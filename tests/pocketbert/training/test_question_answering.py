@@ -92,6 +92,7 @@ def test_run_keeps_best_checkpoints_threshold(finished: Any, files: dict[str, Qu
     assert finished.metrics["has_answer_exact_match"] == pytest.approx(at_threshold["HasAns_exact"] / 100)
 
 
+@pytest.mark.nightly
 def test_resumed_run_gives_same_model(
     bare: Path,
     files: dict[str, QuestionFile],

@@ -24,6 +24,7 @@ from pocketbert.errors import UserError
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert_runtime.windows import WindowOptions, make_windows
 
+pytestmark = pytest.mark.usefixtures("eager_module")
 KINDS = ("byte_bpe", "unigram")
 # All positions of the tiny models, so that every command truncates at the same place.
 MAX_LENGTH = tiny.ROBERTA.max_position_embeddings
@@ -75,7 +76,7 @@ def teacher(task: tuple[str, Path, list[str]]) -> Path:
     return folder / "run" / "model"
 
 
-@pytest.mark.one_of_each("byte_bpe")
+@pytest.mark.nightly
 def test_finetune_predict_and_evaluate(
     task: tuple[str, Path, list[str]], teacher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +123,7 @@ def test_distill_live_equals_cached(task: tuple[str, Path, list[str]], teacher: 
     assert results[1].tokenizer.tokenize(TEXTS).to_list() == tokenizer.tokenize(TEXTS).to_list()
 
 
+@pytest.mark.one_of_each("byte_bpe")
 def test_other_tokenizers_are_refused(task: tuple[str, Path, list[str]], teacher: Path, tmp_path: Path) -> None:
     kind, _, flags = task
     other = tmp_path / "bert"
@@ -235,6 +237,7 @@ def test_xnli_from_two_languages(
     assert scores["accuracy"] == pytest.approx((scores["accuracy_en"] + scores["accuracy_ru"]) / 2)
 
 
+@pytest.mark.one_of_each("unigram")
 def test_mlqa_from_english_questions(
     task: tuple[str, Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +267,7 @@ def test_mlqa_from_english_questions(
     assert result["parts"]["en-en"]["metrics"]["exact_match"] == pytest.approx(official["exact_match"])
 
 
+@pytest.mark.one_of_each("byte_bpe")
 def test_relations_are_learned_from_text(task: tuple[str, Path, list[str]], student: Path, tmp_path: Path) -> None:
     kind, folder, _ = task
     (tmp_path / "text.txt").write_text("\n\n".join(SENTENCES * 6) + "\n", encoding="utf-8")

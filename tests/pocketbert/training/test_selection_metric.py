@@ -27,12 +27,8 @@ from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 from pocketbert.trials.jobs import read_result
 
+pytestmark = pytest.mark.usefixtures("eager_module")
 CONFIG = FinetuneConfig(**PUBLISHED_HEAD, learning_rate=1e-2, epochs=1, batch_size=16, max_length=23)
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def data(**changes: Any) -> TaskData:
@@ -65,6 +61,7 @@ def test_macro_f1_is_scikit_learns(classes: int) -> None:
     assert compute(["macro_f1"], labels, predictions)["macro_f1"] == pytest.approx(expected)
 
 
+@pytest.mark.one_of_each("f1")
 @pytest.mark.parametrize("metric", ["f1", "macro_f1"])
 def test_rare_class_selects_by_f1(metric: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dev = rare(50, positives=3, seed=1)

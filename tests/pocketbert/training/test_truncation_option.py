@@ -27,15 +27,11 @@ from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import finetune
 from pocketbert.training.grids.published import PUBLISHED_HEAD
 
+pytestmark = pytest.mark.usefixtures("eager_module")
 LENGTH = 9
 CONFIG = FinetuneConfig(learning_rate=1e-2, epochs=1, batch_size=16, max_length=LENGTH, **PUBLISHED_HEAD)
-RUN = RunConfig(seed=5, checkpoint_seconds=0.0)
+RUN = RunConfig(seed=5, checkpoint_seconds=0.0, max_steps=2)
 METHOD = TinyBERT(without=("embedding", "transformer"), max_length=LENGTH, prediction_epochs=1)
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_finetuning.write_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def data(cut: Callable[[list[str]], list[str]] = lambda words: words, pairs: bool = False) -> pb.TaskData:
@@ -67,6 +63,7 @@ def head_tail(words: Sequence[str]) -> list[str]:
     return [*words] if len(words) <= LENGTH - 2 else [*words[:3], *words[3 - (LENGTH - 2) :]]
 
 
+@pytest.mark.one_of_each("head-tail:3-head_tail")
 @pytest.mark.parametrize(("truncation", "cut"), [("tail", tail), ("head-tail:3", head_tail)])
 def test_run_equals_one_on_cut_texts(truncation: str, cut: Any, start: Path, tmp_path: Path) -> None:
     run = replace(RUN, truncation=truncation)
@@ -87,6 +84,7 @@ def test_run_equals_one_on_cut_texts(truncation: str, cut: Any, start: Path, tmp
     assert back.tokenizer.vocabulary.truncation == "head"
 
 
+@pytest.mark.nightly
 def test_second_text_of_pairs_is_cut(start: Path, tmp_path: Path) -> None:
     # [CLS] the film [SEP] second [SEP]
     run = replace(RUN, truncation="only_second")
@@ -97,12 +95,12 @@ def test_second_text_of_pairs_is_cut(start: Path, tmp_path: Path) -> None:
 
 
 def test_records_and_resuming(start: Path, tmp_path: Path) -> None:
-    run = replace(RUN, truncation="tail", max_steps=2)
+    run = replace(RUN, truncation="tail")
     finetune(start, data(), tmp_path / "run", config=CONFIG, run=run)
     assert json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["truncation"] == "tail"
     with pytest.raises(UserError, match="truncation"):
         finetune(start, data(), tmp_path / "run", config=CONFIG, run=replace(run, truncation="head-tail:2"))
-    finetune(start, data(), tmp_path / "plain", config=CONFIG, run=replace(RUN, max_steps=2))
+    finetune(start, data(), tmp_path / "plain", config=CONFIG, run=RUN)
     assert "truncation" not in (tmp_path / "plain" / "run.json").read_text("utf-8")
     name = "tokenizer_config.json"
     assert (tmp_path / "plain" / "model" / name).read_bytes() == (start / name).read_bytes()
@@ -116,8 +114,9 @@ class Stop(tf_keras.callbacks.Callback):
             raise RuntimeError("stopped")
 
 
+@pytest.mark.nightly
 def test_stopped_run_ends_with_the_same_bits(start: Path, tmp_path: Path) -> None:
-    run = replace(RUN, truncation="head-tail:2")
+    run = replace(RUN, truncation="head-tail:2", max_steps=None)
     with pytest.raises(RuntimeError, match="stopped"):
         finetune(start, data(), tmp_path / "stopped", config=CONFIG, run=run, callbacks=[Stop()])
     assert not (tmp_path / "stopped" / "result.json").exists()
@@ -178,8 +177,9 @@ def test_command_refuses_in_one_line(start: Path, tmp_path: Path, capsys: pytest
     assert pb.from_pretrained(tmp_path / "run" / "model").tokenizer.vocabulary.truncation == "tail"
 
 
+@pytest.mark.nightly
 def test_distillation_on_the_ends_of_texts(tmp_path: Path) -> None:
-    """Equal to one on cut texts: targets, dev scores and the teacher's score, live and cached."""
+    """Equal to one on cut texts: targets, dev scores and the teacher's score."""
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
     student, run = tiny_distillation.STUDENT, replace(RUN, truncation="tail")
     trained = distill(student, data(), tmp_path / "run", teacher=teacher, method=METHOD, run=run)
@@ -187,6 +187,16 @@ def test_distillation_on_the_ends_of_texts(tmp_path: Path) -> None:
     assert_same_weights(trained.model, expected.model)
     assert trained.teacher_metrics == expected.teacher_metrics
     assert trained.model.tokenizer.vocabulary.truncation == "tail"
+    # A student learns to read what its teacher reads.
+    taught = distill(student, data(), tmp_path / "taught", teacher=trained.model_directory, method=METHOD, run=RUN)
+    assert taught.model.tokenizer.vocabulary.truncation == "tail"
+
+
+@pytest.mark.nightly
+def test_cached_targets_are_of_the_ends_of_texts(tmp_path: Path) -> None:
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
+    student, run = tiny_distillation.STUDENT, replace(RUN, truncation="tail")
+    trained = distill(student, data(), tmp_path / "run", teacher=teacher, method=METHOD, run=run)
     plan = plan_distillation(student, data(), teacher=teacher, method=METHOD, run=run)
     cache_stages(plan, tmp_path / "cache", dtype="float32")
     for source in (CachedTeacher(tmp_path / "cache", None), CachedTeacher(tmp_path / "cache", teacher)):
@@ -209,11 +219,9 @@ def test_distillation_on_the_ends_of_texts(tmp_path: Path) -> None:
             method=METHOD,
             run=other,
         )
-    # A student learns to read what its teacher reads.
-    taught = distill(student, data(), tmp_path / "taught", teacher=trained.model_directory, method=METHOD, run=RUN)
-    assert taught.model.tokenizer.vocabulary.truncation == "tail"
 
 
+@pytest.mark.nightly
 def test_several_teachers_read_the_ends(tmp_path: Path) -> None:
     teacher = tiny_distillation.write_teacher(tmp_path / "teacher")
     student = tiny_distillation.STUDENT

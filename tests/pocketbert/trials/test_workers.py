@@ -84,6 +84,7 @@ def test_process_errors_reach_the_parent(how: str, error: type[Exception], messa
         search(tmp_path / "grid", make, grid=one, seeds=(2,), workers=Processes(2))
 
 
+@pytest.mark.one_of_each("9-the process ended with signal 9, twice")
 @pytest.mark.parametrize(("times", "failure"), [(1, ""), (9, "the process ended with signal 9, twice")])
 def test_killed_process_loses_only_its_run(
     times: int, failure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import urllib.parse
 from pathlib import Path
 
@@ -19,16 +20,11 @@ BRIEF = Schedule(rounds=2, runs=6, seconds=0.0, longest_seconds=1.0, warm_up_sec
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network and two bundles of it, one with a damaged copy."""
-    import shutil
-
-    from pocketbert_export.exporter import export
-
+def folder(plain_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network, a bundle of it, and a damaged copy."""
     folder = tmp_path_factory.mktemp("bench")
-    network = bench_subjects.write_network(folder / "network")
-    export(network, folder / "whole", recipe="float32", lengths=(9, 17))
-    shutil.copytree(folder / "whole", folder / "damaged")
+    for source, copy in (("network", "network"), ("whole", "whole"), ("whole", "damaged")):
+        shutil.copytree(plain_bundle.parent / source, folder / copy)
     (folder / "damaged" / "vocab.txt").write_text("other\n", encoding="utf-8")
     return folder
 
@@ -38,6 +34,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "FULL", BRIEF)
 
 
+@pytest.mark.usefixtures("without_plots")
 def test_bench_output_is_readable_by_report(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "r.json"
     arguments = ["bench", str(folder / "whole"), "--lengths=9,17", "--threads=1,2", f"--output={output}"]
@@ -96,6 +93,7 @@ def test_token_outputs_compare_at_own_length(folder: Path, tmp_path: Path, capsy
     assert [measurement["golden"]["examples"] for measurement in measurements] == [1, 3]
 
 
+@pytest.mark.nightly
 def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peers = ["--baselines", f"--model={folder / 'network'}"]
     assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0

@@ -44,16 +44,13 @@ def examples() -> Examples:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path_factory.mktemp("vocabulary")))
-    return networks.network(networks.bert_config(), tokenizer=tokenizer)
+def model(small_model: Model) -> Model:
+    return small_model
 
 
 @pytest.fixture(scope="module")
-def directory(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "directory"
-    model.save_pretrained(path)
-    return path
+def directory(small_directory: Path) -> Path:
+    return small_directory
 
 
 def no_metadata(name: str) -> str:
@@ -187,7 +184,7 @@ def test_a_gate_that_fails_leaves_nothing(directory: Path, tmp_path: Path) -> No
 
 def test_fully_optimized_mobilebert_passes_its_gate(tmp_path: Path) -> None:
     tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
-    config = networks.mobilebert_config()
+    config = networks.mobilebert_config(num_layers=1)
     model = networks.network(config, [TaskConfig(kind="regression", name="stars")], tokenizer)
     model.save_pretrained(tmp_path / "model")
     bundle = export(tmp_path / "model", tmp_path / "bundle", recipe="float32", lengths=(11,), examples=examples())

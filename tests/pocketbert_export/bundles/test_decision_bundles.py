@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,20 @@ import tiny_finetuning
 from bundle_folders import describe_again, description_of
 from sklearn.metrics import accuracy_score, f1_score
 
+import pocketbert as pb
 from pocketbert import cli
+from pocketbert.configs import TaskConfig
 from pocketbert.errors import UserError
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.predictors import open_predictor
+from pocketbert_runtime.decision_config import DecisionConfig
+
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
 
 NAMES = ("thresholds", "reject", "labels")
+MOODS = ("low", "high")
 WORDS = {"kind": tiny_finetuning.GOOD, "rude": tiny_finetuning.BAD}
 
 
@@ -47,16 +56,13 @@ def write_several(path: Path, count: int, seed: int) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["made", pytest.param("trained", marks=pytest.mark.nightly)])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`NAME/run/model`, `NAME/dev.jsonl` and `NAME/bundle` for each of `NAMES`."""
     folder = tmp_path_factory.mktemp("decisions")
-    tiny_finetuning.write_model(folder / "start")
-    flags = {
-        "thresholds": "--decision-thresholds --metric=f1:high --labels=low,high",
-        "reject": "--reject=0.8 --labels=low,high",
-        "labels": "--decision-thresholds --metric=macro_f1 --kind=multi_label",
-    }
+    # Random weights of this size tell texts apart.
+    config = tiny_finetuning.CONFIG.replace(initializer_range=0.1 if request.param == "trained" else 0.3)
+    tiny_finetuning.write_model(folder / "start", config)
     for name in NAMES:
         (folder / name).mkdir()
         for part, count, seed in (("train", 160, 1), ("dev", 71, 2)):
@@ -65,17 +71,58 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 write_several(path, count, seed)
             else:
                 write_moods(path, count, seed, share=0.2 if name == "thresholds" else 0.5)
-        train = f"--train-file={folder / name / 'train.jsonl'} --dev-file={folder / name / 'dev.jsonl'}"
-        assert cli.main(
-            f"finetune --model={folder / 'start'} {train} --max-length=24 --batch-size=16 --epochs=3 "
-            f"--learning-rate=3e-3 --head-start=random {flags[name]} --output={folder / name / 'run'}".split()
-        ) in (None, 0)
+        (train if request.param == "trained" else make)(name, folder)
         metric = "--metric=f1:high" if name == "thresholds" else "--metric=macro_f1"
+        form = "--recipe=float16 --lengths=16,24" if request.param == "trained" else "--recipe=float32 --lengths=24"
         assert cli.main(
-            f"export --model={folder / name / 'run/model'} --recipe=float16 --lengths=16,24 {metric} "
+            f"export --model={folder / name / 'run/model'} {form} {metric} "
             f"--file={folder / name / 'dev.jsonl'} --output={folder / name / 'bundle'}".split()
         ) in (None, 0)
     return folder
+
+
+def train(name: str, folder: Path) -> None:
+    flags = {
+        "thresholds": "--decision-thresholds --metric=f1:high --labels=low,high",
+        "reject": "--reject=0.8 --labels=low,high",
+        "labels": "--decision-thresholds --metric=macro_f1 --kind=multi_label",
+    }
+    files = f"--train-file={folder / name / 'train.jsonl'} --dev-file={folder / name / 'dev.jsonl'}"
+    assert cli.main(
+        f"finetune --model={folder / 'start'} {files} --max-length=24 --batch-size=16 --epochs=3 "
+        f"--learning-rate=3e-3 --head-start=random {flags[name]} --output={folder / name / 'run'}".split()
+    ) in (None, 0)
+
+
+def make(name: str, folder: Path) -> None:
+    """A random network whose probabilities lie on both sides of one half, and of its decisions."""
+    several, texts = name == "labels", [row["text"] for row in rows_of(folder / name)]
+    # Both tasks of moods have one network, which is converted once.
+    spread = texts if several else [row["text"] for row in rows_of(folder / "thresholds")]
+    task = TaskConfig(kind="multi_label" if several else "classification", labels=(*WORDS,) if several else MOODS)
+    model = pb.from_pretrained(folder / "start", task=task, seed=3)
+    head = next(iter(model.heads.values())).output_projection
+    logits = model_predictor(model).logits(spread)
+    scale = 2 / logits.std(axis=0)
+    head.kernel.assign(head.kernel * scale)
+    head.bias.assign((head.bias - np.median(logits, axis=0)) * scale)
+    probabilities = np.array([[*answer["probabilities"].values()] for answer in model.predict(texts)])
+    if name == "reject":
+        decisions = DecisionConfig(reject_below=widest_gap(probabilities.max(axis=1), 0.1, 0.4))
+    elif several:
+        decisions = DecisionConfig(thresholds=tuple(widest_gap(column, 0.6, 0.8) for column in probabilities.T))
+    else:
+        threshold = widest_gap(probabilities[:, 1], 0.6, 0.8)
+        decisions = DecisionConfig(thresholds=(1 - threshold, threshold))
+    model.tasks = (dataclasses.replace(task, decisions=decisions),)
+    model.save_pretrained(folder / name / "run/model")
+
+
+def widest_gap(values: np.ndarray, low: float, high: float) -> float:
+    """The middle of the widest gap between two quantiles: rounding moves no text over it."""
+    between = np.sort(values)[int(low * len(values)) : int(high * len(values))]
+    index = int(np.diff(between).argmax())
+    return float(between[index : index + 2].mean())
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

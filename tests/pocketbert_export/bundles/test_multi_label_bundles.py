@@ -38,12 +38,19 @@ def write_rows(path, count, seed):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """`model/`, fine-tuned on the words, `dev.jsonl` and `bundle/`."""
+def files(tmp_path_factory):
+    """`start/`, `train.jsonl` and `dev.jsonl`."""
     folder = tmp_path_factory.mktemp("multi_label")
     tiny_finetuning.write_model(folder / "start")
     write_rows(folder / "train.jsonl", 256, 1)
     write_rows(folder / "dev.jsonl", 47, 2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(files):
+    """`run/`, fine-tuned on the words, and `bundle/`, beside `files`."""
+    folder = files
     train = f"--train-file={folder / 'train.jsonl'} --dev-file={folder / 'dev.jsonl'} --kind=multi_label"
     assert cli.main(
         f"finetune --model={folder / 'start'} {train} --max-length=24 --batch-size=16 --epochs=6 "
@@ -56,6 +63,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly
 def test_training_learns_the_labels(folder):
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["main_metric"] == "micro_f1" and result["metrics"]["micro_f1"] > 0.95
@@ -63,6 +71,7 @@ def test_training_learns_the_labels(folder):
     assert "<td>micro-F1</td>" in page and "<td>rude</td>" in page and "Confusion matrix" not in page
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["run/model", "bundle"])
 def test_evaluate_scores_decisions(folder, model, capsys):
     assert cli.main(["evaluate", f"--model={folder / model}", f"--file={folder / 'dev.jsonl'}"]) in (None, 0)
@@ -75,6 +84,7 @@ def test_evaluate_scores_decisions(folder, model, capsys):
     assert 0.5 < content["baseline"]["metrics"]["micro_f1"] < content["metrics"]["micro_f1"]
 
 
+@pytest.mark.nightly
 def test_predict_gives_each_labels_probability(folder, tmp_path, capsys):
     texts = ["lovely film with bad plot and awful weak story great warm", "the film of a scene"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -87,6 +97,7 @@ def test_predict_gives_each_labels_probability(folder, tmp_path, capsys):
         assert answer["labels"] == [name for name, value in answer["probabilities"].items() if value >= 0.5]
 
 
+@pytest.mark.nightly
 def test_gate_compares_every_label(folder):
     checks = {check["name"]: check for check in json.loads((folder / "bundle/verification.json").read_text())["checks"]}
     assert (
@@ -131,8 +142,8 @@ def test_sigmoid_of_large_logits():
     np.testing.assert_allclose(sigmoid_of(np.float32([-2000, 0, np.log(3), 2000])), [0, 0.5, 0.75, 1], rtol=1e-6)
 
 
-def test_augmentation_refuses_multi_label(folder, tmp_path, capsys):
-    arguments = [f"--train-file={folder / 'train.jsonl'}", "--kind=multi_label", f"--output={tmp_path / 'out'}"]
-    assert cli.main(["augment", *arguments, f"--masked-lm={folder / 'start'}"]) == 2
+def test_augmentation_refuses_multi_label(files, tmp_path, capsys):
+    arguments = [f"--train-file={files / 'train.jsonl'}", "--kind=multi_label", f"--output={tmp_path / 'out'}"]
+    assert cli.main(["augment", *arguments, f"--masked-lm={files / 'start'}"]) == 2
     assert "multi_label" in capsys.readouterr().err.strip().splitlines()[-1]
     assert not (tmp_path / "out").exists()

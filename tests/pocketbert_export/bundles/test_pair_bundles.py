@@ -31,7 +31,7 @@ from pocketbert_export.bundles.pair_head import head_content
 from pocketbert_export.verification.verify import GateFailed, verify_bundle
 
 LABELS = ("no", "maybe", "yes")
-CONFIG = tiny.BERT.replace(num_layers=2, initializer_range=0.3)
+CONFIG = tiny.BERT.replace(num_layers=1, initializer_range=0.3)
 LENGTHS = (9, 21)
 
 
@@ -45,7 +45,7 @@ def pairs(count: int, seed: int = 0) -> Examples:
 def model_of(folder: Path, task: TaskConfig, config: Any = CONFIG, seed: int = 5) -> Model:
     bare = tiny_finetuning.write_model(folder / "bare", config)
     model = pb.from_preset(get_task(task).encoder_config(config), task, pb.from_pretrained(bare).tokenizer, seed)
-    logits = raw(model, pairs(60, seed=3))
+    logits = raw(model, pairs(20, seed=3))
     # So that several classes are the answer to some pair.
     head = next(iter(model.heads.values())).output_projection
     head.bias.assign_sub(np.median(logits, axis=0))
@@ -77,7 +77,7 @@ def bundle(model: Model, tmp_path_factory: pytest.TempPathFactory) -> pb.Bundle:
 
 
 def test_bundle_answers_as_the_model(model: Model, bundle: pb.Bundle) -> None:
-    data = pairs(37, seed=7)
+    data = pairs(17, seed=7)
     expected = softmax(raw(model, data).astype(np.float64), axis=1)
     for opened in (bundle, pocketbert_runtime.Bundle.open(bundle.directory)):
         answers = opened.predict(list(zip(data.texts, data.pairs, strict=True)))
@@ -87,7 +87,7 @@ def test_bundle_answers_as_the_model(model: Model, bundle: pb.Bundle) -> None:
         assert len({answer["label"] for answer in answers}) > 1
 
 
-@pytest.mark.one_of_each
+@pytest.mark.nightly
 @pytest.mark.parametrize("config", ["bert", "roberta", "mobilebert"])
 @pytest.mark.parametrize("kind", ["regression", "multi_label"])
 def test_other_heads_and_families(config: str, kind: str, tmp_path: Path) -> None:
@@ -215,6 +215,7 @@ def test_single_texts_and_other_outputs_are_refused(model: Model, bundle: pb.Bun
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_bundle_command_trains_and_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start, files = tiny_finetuning.write_model(tmp_path / "start", CONFIG), []
     for name, count in (("train", 70), ("dev", 23)):
@@ -238,13 +239,15 @@ def test_bundle_command_trains_and_exports(tmp_path: Path, capsys: pytest.Captur
     assert "this bundle is finished" in capsys.readouterr().err
 
 
-def test_commands_export_verify_evaluate_and_predict(
-    model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = pairs(31, seed=9)
-    path, folder, output = tmp_path / "dev.csv", tmp_path / "model", tmp_path / "bundle"
+def write_table(path: Path, data: Examples) -> Path:
     columns = {"text": data.texts, "other": data.pairs, "label": [LABELS[label] for label in data.labels]}
     pandas.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.nightly
+def test_commands_export_and_verify(model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, folder, output = write_table(tmp_path / "dev.csv", pairs(31, seed=9)), tmp_path / "model", tmp_path / "bundle"
     model.save_pretrained(folder)
     file = [f"--file={path}", "--pair-column=other"]
     export = ["export", f"--model={folder}", "--recipe=dynamic_wi8", "--lengths=9,21", f"--output={output}"]
@@ -255,7 +258,15 @@ def test_commands_export_verify_evaluate_and_predict(
     assert json.loads(capsys.readouterr().out)["passed"]
     assert main(["evaluate", f"--model={output}", *file]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == pytest.approx(printed["outcome"]["score"])
-    assert main(["predict", f"--model={output}", f"--input={path}", "--pair-column=other"]) == 0
+
+
+def test_commands_evaluate_and_predict(bundle: pb.Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = pairs(31, seed=9)
+    path = write_table(tmp_path / "dev.csv", data)
+    expected = bundle.predict(list(zip(data.texts, data.pairs, strict=True)))
+    assert main(["evaluate", f"--model={bundle.directory}", f"--file={path}", "--pair-column=other"]) == 0
+    right = [answer["label"] == LABELS[label] for answer, label in zip(expected, data.labels, strict=True)]
+    assert json.loads(capsys.readouterr().out)["metrics"]["accuracy"] == pytest.approx(np.mean(right))
+    assert main(["predict", f"--model={bundle.directory}", f"--input={path}", "--pair-column=other"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    expected = pb.Bundle.open(output).predict(list(zip(data.texts, data.pairs, strict=True)))
     assert [line["label"] for line in lines] == [answer["label"] for answer in expected]

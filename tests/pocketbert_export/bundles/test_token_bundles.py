@@ -56,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_training_learns_the_spans(folder: Path) -> None:
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["main_metric"] == "f1" and result["metrics"]["f1"] > 0.95

@@ -35,7 +35,14 @@ def directory(source: Path, folder: Path, truncation: str) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["tail", "head-tail:5", "only-second"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("tail", marks=pytest.mark.nightly),
+        "head-tail:5",
+        pytest.param("only-second", marks=pytest.mark.nightly),
+    ],
+)
 def exported(request: pytest.FixtureRequest, small_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`model/` and `bundle/` of a model with the truncation in the name of their folder."""
     folder = tmp_path_factory.mktemp("bundles") / request.param
@@ -64,6 +71,7 @@ def test_bundle_answers_for_the_kept_tokens(exported: Path, small_directory: Pat
     np.testing.assert_allclose(own(own.tokenizer([TEXT], max_length=LENGTH))["logits"].numpy()[0], expected, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_graph_with_texts_cuts_alike(exported: Path, tmp_path: Path) -> None:
     model = pb.from_pretrained(exported / "model")
     write_serving_model(model, tmp_path / "1", LENGTH)

@@ -72,6 +72,7 @@ def f1(model: Model, label: str) -> float:
     return float(f1_score(right, labels, pos_label=label))
 
 
+@pytest.mark.one_of_each("bundle")
 @pytest.mark.parametrize("form", ["model", "bundle"])
 def test_f1_is_that_of_glues_class(
     form: str, model: Model, paths: dict[str, Path], capsys: pytest.CaptureFixture[str]

@@ -75,6 +75,7 @@ def test_client_gives_the_bundles_scores(bundle: Bundle, files: Path) -> None:
     assert check.measured < 1e-5
 
 
+@pytest.mark.nightly
 def test_client_shows_labels_and_scores(bundle: Bundle, tmp_path: Path) -> None:
     path = tmp_path / "file.tflite"
     path.write_bytes(task_file(bundle, 7))
@@ -84,6 +85,7 @@ def test_client_shows_labels_and_scores(bundle: Bundle, tmp_path: Path) -> None:
     assert scores == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.nightly
 def test_swapped_labels_fail(bundle: Bundle, files: Path) -> None:
     swapped = Bundle.open(bundle.directory)
     swapped.task = dataclasses.replace(bundle.task, labels=("fair", "bad", "good"))
@@ -91,6 +93,7 @@ def test_swapped_labels_fail(bundle: Bundle, files: Path) -> None:
     assert not check.passed
 
 
+@pytest.mark.nightly
 def test_swapped_inputs_fail(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = mediapipe_files._INPUTS
     swapped = {**names, "input_mask": names["input_type_ids"], "input_type_ids": names["input_mask"]}
@@ -100,6 +103,7 @@ def test_swapped_inputs_fail(bundle: Bundle, tmp_path: Path, monkeypatch: pytest
     assert not check.passed
 
 
+@pytest.mark.nightly
 def test_missing_input_name_fails(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unnamed = {**mediapipe_files._INPUTS, "input_mask": TensorDescription("length", "")}
     monkeypatch.setattr(mediapipe_files, "_INPUTS", unnamed)
@@ -117,6 +121,7 @@ def test_verify_runs_the_client(bundle: Bundle, tmp_path: Path, capsys: pytest.C
     assert [check["name"] for check in verified["checks"][-2:]] == ["mediapipe files", "mediapipe"]
 
 
+@pytest.mark.nightly
 def test_client_refuses_a_file_without_metadata(bundle: Bundle) -> None:
     with pytest.raises(RuntimeRefused, match="mediapipe ended with code 1"):
         run_client("TextClassifier", {str(bundle.model_path): ["the film"]})

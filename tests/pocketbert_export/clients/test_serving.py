@@ -47,12 +47,14 @@ def test_loaded_signature_answers_texts(folder: Path, small_model: Model) -> Non
     np.testing.assert_allclose(received["scores"], softmax(received["logits"].numpy()), atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_loaded_signature_answers_pairs(folder: Path, small_model: Model) -> None:
     received = tf.saved_model.load(str(folder)).signatures["pairs"](text=tf.constant(TEXTS), pair=tf.constant(PAIRS))
     inputs = small_model.tokenizer(TEXTS, PAIRS, max_length=11)
     assert networks.relative(small_model(inputs)["logits"].numpy(), received["logits"].numpy()) < TOLERANCE
 
 
+@pytest.mark.nightly
 def test_process_without_pocketbert_answers(folder: Path, small_model: Model) -> None:
     program = (
         "import sys, tensorflow as tf, tensorflow_text\n"
@@ -66,6 +68,7 @@ def test_process_without_pocketbert_answers(folder: Path, small_model: Model) ->
     assert networks.relative(expected, np.array(done.stdout.split(), np.float64)) < TOLERANCE
 
 
+@pytest.mark.nightly
 def test_prompt_precedes_texts(small_model: Model, tmp_path: Path) -> None:
     prompted = EmbeddingConfig(prompts=(("query", "the sun "),), default_prompt="query")
     config = networks.bert_config().replace(pooler="none")

@@ -123,6 +123,7 @@ def client_answers(path: Path, calls: list[tuple[str, str]]) -> list[list[list[A
     return json.loads(finished.stdout)
 
 
+@pytest.mark.nightly
 @needs_library
 def test_client_gives_the_bundles_answers(bundle: Bundle, tmp_path: Path) -> None:
     path = tmp_path / "file.tflite"
@@ -137,6 +138,7 @@ def test_client_gives_the_bundles_answers(bundle: Bundle, tmp_path: Path) -> Non
     assert sum(map(len, received)) >= 10
 
 
+@pytest.mark.nightly
 @needs_library
 @pytest.mark.skipif(
     os.environ.get("CI", "").lower() != "true" and not runtimes.tflite_2_16().exists,

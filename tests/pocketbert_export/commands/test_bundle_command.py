@@ -65,6 +65,7 @@ def predicted_by_last_line(progress: str, capsys: pytest.CaptureFixture[str]) ->
     return len(lines)
 
 
+@pytest.mark.nightly
 def test_questions_train_and_export_a_bundle(
     bare: Path, windows: list[WindowOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,11 +101,12 @@ def test_questions_train_and_export_a_bundle(
     assert "--overwrite" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.nightly
 def test_a_table_to_a_bundle(bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train = tiny_finetuning.write_table(tmp_path / "train.csv", tiny_finetuning.examples(200, 0))
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", tiny_finetuning.examples(31, 1))
     # The longest text has 21 tokens: neither model nor bundle cuts one.
-    files = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,21", "--epochs=5"]
+    files = [f"--train-file={train}", f"--dev-file={dev}", "--lengths=11,21", "--epochs=5", "--head-start=random"]
     assert cli.main(arguments(bare, tmp_path / "out", *files, max_length=21)) == 0
     output = capsys.readouterr()
     result = json.loads(output.out)

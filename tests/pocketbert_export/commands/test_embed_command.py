@@ -19,6 +19,9 @@ from pocketbert.configs import TaskConfig
 from pocketbert_export.exporter import export
 from pocketbert_runtime.embedding_config import EmbeddingConfig
 
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
+
 TEXTS = tiny_tasks.TEXTS[:9]
 PROMPTS = (("query", "the "), ("passage", "a film "))
 

@@ -7,23 +7,18 @@ import json
 import re
 from pathlib import Path
 
-import networks
 import pytest
 
 import pocketbert as pb
 from pocketbert import cli
 from pocketbert.errors import UserError
 from pocketbert.recipes import RECIPES
-from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles.bundle import Bundle
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = WordPieceTokenizer(networks.vocabulary(folder))
-    networks.network(networks.bert_config(), tokenizer=tokenizer).save_pretrained(folder / "directory")
-    return folder / "directory"
+def directory(small_directory: Path) -> Path:
+    return small_directory
 
 
 def test_export_prints_one_json_object(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,9 @@ from pocketbert.model import Model
 from pocketbert_export.commands import answer_lines, predict
 from pocketbert_runtime.answers.probabilities import described_probabilities
 
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
+
 # What CSV must quote, a formula, a text that begins like JSON, and the name of the column.
 TEXTS = ['a "good", dull film', "so\nbright", "a cat,\r\nwalking", "bad\rly", "=1+1", "{film", "review"]
 LABELS = ("bad", "fair", "good")

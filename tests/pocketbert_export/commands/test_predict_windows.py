@@ -19,6 +19,9 @@ from pocketbert.model import Model
 from pocketbert.tasks.predictor import model_predictor
 from pocketbert_export.commands import predict
 
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
+
 # All words are tokens of the vocabulary, except walking and dogs.
 LONG = "the film is good . a dull film walks the cat is bad ! the sun the rain not good walking dogs the dull cat"
 TEXTS = ["dull", LONG, "the cat is bad", f"{LONG} {LONG}", "the sun the rain"]
@@ -62,30 +65,32 @@ def received(answer: dict[str, Any]) -> np.ndarray:
     return np.array([*answer["probabilities"].values()]) if "probabilities" in answer else np.array(answer["score"])
 
 
+@pytest.mark.one_of_each("4-classification", "None-classification", "4-regression")
 @pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("stride", [STRIDE, None])
 def test_answers_are_means_of_windows(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stride: int | None, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predict, "LINES_A_CHUNK", 3)
     model = model_of(TASKS[kind], tmp_path)
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     command = ["predict", f"--model={tmp_path / 'model'}", f"--input={tmp_path / 'texts.txt'}", "--windows"]
-    for options, stride in ((["--stride=4"], STRIDE), ([], LENGTH // 3)):
-        assert cli.main([*command, f"--max-length={LENGTH}", *options]) in (None, 0)
-        output = capsys.readouterr()
-        answers = [json.loads(line) for line in output.out.splitlines()]
-        assert [answer["text"] for answer in answers] == TEXTS
-        for answer in answers:
-            mean = expected(model, kind, answer["text"], LENGTH, stride)
-            np.testing.assert_allclose(received(answer), mean, atol=3e-6)
-            if kind == "classification":
-                assert answer["label"] == TASKS[kind].labels[int(mean.argmax())]
-            if kind == "multi_label":
-                named = zip(TASKS[kind].labels, mean, strict=True)
-                assert answer["labels"] == [name for name, value in named if value >= 0.5]
-        assert output.err.count("2 of 5 texts are longer than 9 tokens and are read in windows") == 1
-        assert "are cut" not in output.err
+    options = [f"--stride={stride}"] if stride else []
+    assert cli.main([*command, f"--max-length={LENGTH}", *options]) in (None, 0)
+    output = capsys.readouterr()
+    answers = [json.loads(line) for line in output.out.splitlines()]
+    assert [answer["text"] for answer in answers] == TEXTS
+    for answer in answers:
+        mean = expected(model, kind, answer["text"], LENGTH, stride or LENGTH // 3)
+        np.testing.assert_allclose(received(answer), mean, atol=3e-6)
+        if kind == "classification":
+            assert answer["label"] == TASKS[kind].labels[int(mean.argmax())]
+        if kind == "multi_label":
+            named = zip(TASKS[kind].labels, mean, strict=True)
+            assert answer["labels"] == [name for name, value in named if value >= 0.5]
+    assert output.err.count("2 of 5 texts are longer than 9 tokens and are read in windows") == 1
+    assert "are cut" not in output.err
     # More than one window, which say different things.
     assert np.ptp(separate_logits(model, LONG, LENGTH, STRIDE), axis=0).max() > 0.01
 

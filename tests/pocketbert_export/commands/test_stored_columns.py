@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import cheap_tensorflow
 import pytest
 import tiny_finetuning
 
@@ -13,7 +14,7 @@ from pocketbert import cli
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.commands.stored_columns import stored_columns
 
-TRAINED = ["--epochs=1", "--batch-size=16", "--max-length=9"]
+TRAINED = ["--epochs=1", "--batch-size=16", "--max-length=9", "--head-start=random"]
 
 
 def _table(path: Path, count: int, seed: int, header: tuple[str, str]) -> Path:
@@ -39,18 +40,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _table(folder / "other.csv", 11, 2, ("text", "label"))
     columns = ["--text-column=review", "--label-column=mood", "--separator=;"]
     files = [f"--train-file={folder / 'train.csv'}", f"--dev-file={folder / 'dev.csv'}"]
-    assert cli.main(["finetune", f"--model={model}", *files, *columns, *TRAINED, f"--output={folder / 'run'}"]) == 0
+    with cheap_tensorflow.eager():
+        command = ["finetune", f"--model={model}", *files, *columns, *TRAINED, f"--output={folder / 'run'}"]
+        assert cli.main(command) == 0
     export = ["export", f"--model={folder / 'run'}", "--recipe=float32", "--lengths=11,19"]
     assert cli.main([*export, f"--file={folder / 'dev.csv'}", f"--output={folder / 'bundle'}"]) == 0
     return folder
 
 
+@pytest.mark.nightly
 def test_run_and_bundle_have_the_columns(run: Path) -> None:
     expected = {"text": "review", "label": ["mood"], "separator": ";"}
     assert stored_columns(run / "run" / "model") == stored_columns(run / "bundle") == expected
     Bundle.open(run / "bundle")
 
 
+@pytest.mark.one_of_each("run", "bundle")
 @pytest.mark.parametrize("model", ["run", "run/model", "bundle"])
 def test_evaluate_and_predict_need_no_columns(
     run: Path, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

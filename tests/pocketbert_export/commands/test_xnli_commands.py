@@ -13,6 +13,9 @@ import pocketbert as pb
 from pocketbert import cli
 from pocketbert.data.readers.xnli import XNLI, read_xnli
 
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
+
 # Words by label; the made languages differ in how often the hypothesis says the label.
 WORDS = {"entailment": "good", "neutral": "plot", "contradiction": "bad"}
 COUNTS = {"en": 24, "de": 15, "sw": 9}
@@ -48,7 +51,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tiny_finetuning.write_model(folder / "tiny")
     command = [
         "finetune", f"--model={model}", "--task=xnli", f"--data={data}", "--epochs=3", "--batch-size=16",
-        "--max-length=23", "--learning-rate=1e-2", f"--output={folder / 'run'}",
+        "--max-length=23", "--learning-rate=1e-2", "--head-start=random", f"--output={folder / 'run'}",
     ]  # fmt: skip
     assert cli.main(command) == 0
     return folder / "run"
@@ -65,6 +68,7 @@ def accuracies(model: pb.Model, data: Path) -> dict[str, float]:
     return {"accuracy": sum(scores.values()) / 3} | scores
 
 
+@pytest.mark.nightly
 def test_training_selects_by_mean_over_languages(run: Path, data: Path) -> None:
     result = json.loads((run / "result.json").read_text("utf-8"))
     assert result["main_metric"] == "accuracy"
@@ -85,23 +89,40 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_evaluate_scores_directory_and_bundle(
+def check_scores(scored: Path, model: Path, data: Path, capsys: pytest.CaptureFixture[str], *task: str) -> None:
+    """Evaluates a model or its bundle."""
+    expected = accuracies(pb.from_pretrained(model), data)
+    scores = evaluate(capsys, f"--model={scored}", *task, f"--data={data}")
+    assert scores["metrics"] == pytest.approx(expected, abs=1e-12) and scores["examples"] == 48
+    assert list(scores["metrics"]) == ["accuracy", "accuracy_en", "accuracy_de", "accuracy_sw"]
+    part = evaluate(capsys, f"--model={scored}", f"--data={data}", "--languages=sw,en")
+    assert list(part["metrics"]) == ["accuracy", "accuracy_en", "accuracy_sw"] and part["examples"] == 33
+    assert part["metrics"]["accuracy"] == pytest.approx((expected["accuracy_en"] + expected["accuracy_sw"]) / 2)
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("untrained")
+    tiny = tiny_finetuning.write_model(folder / "tiny", tiny_finetuning.CONFIG.replace(initializer_range=0.3))
+    pb.from_pretrained(tiny, task=XNLI, seed=3).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def test_evaluate_scores_languages(untrained: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The task is the model's own.
+    check_scores(untrained, untrained, data, capsys)
+
+
+@pytest.mark.nightly
+def test_evaluate_scores_languages_of_a_bundle(
     run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = json.loads((run / "result.json").read_text("utf-8"))["metrics"]
-    # The task is the model's own.
-    scores = evaluate(capsys, f"--model={run / 'model'}", f"--data={data}")
-    assert scores["metrics"] == expected and scores["examples"] == 48
-    assert list(scores["metrics"]) == ["accuracy", "accuracy_en", "accuracy_de", "accuracy_sw"]
     bundle = tmp_path / "bundle"
     assert cli.main([
         "export", f"--model={run / 'model'}", "--recipe=float32", "--lengths=16,23", f"--output={bundle}",
         f"--data={data}", "--languages=en",
     ]) == 0  # fmt: skip
-    assert evaluate(capsys, f"--model={bundle}", "--task=xnli", f"--data={data}")["metrics"] == expected
-    part = evaluate(capsys, f"--model={bundle}", f"--data={data}", "--languages=sw,en")
-    assert list(part["metrics"]) == ["accuracy", "accuracy_en", "accuracy_sw"] and part["examples"] == 33
-    assert part["metrics"]["accuracy"] == pytest.approx((expected["accuracy_en"] + expected["accuracy_sw"]) / 2)
+    check_scores(bundle, run / "model", data, capsys, "--task=xnli")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +147,8 @@ def test_bad_input_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_languages_belong_to_xnli(run: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [f"--model={run / 'model'}", "--task=mnli", f"--data={data}", "--languages=en"]
+def test_languages_belong_to_xnli(untrained: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"--model={untrained}", "--task=mnli", f"--data={data}", "--languages=en"]
     assert cli.main(["evaluate", *arguments]) == 2
     assert "--languages needs --task=xnli and --data; received it with mnli" in capsys.readouterr().err
 

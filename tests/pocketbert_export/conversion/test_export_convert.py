@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import converted_files
 import flatbuffers
 import networks
 import numpy as np
@@ -66,10 +67,10 @@ def histogram(content: bytes, folder: Path) -> OpHistogram:
 
 @pytest.fixture(scope="module", params=["bert", "mobilebert"])
 def model(request: pytest.FixtureRequest) -> Model:
-    config = networks.bert_config(num_layers=2) if request.param == "bert" else networks.mobilebert_config()
-    return networks.network(config)
+    return networks.network(networks.bert_config() if request.param == "bert" else networks.mobilebert_config())
 
 
+@pytest.mark.one_of_each("bert")
 def test_float32_matches_model_at_every_length(model: Model) -> None:
     content = to_tflite(optimize_graph(model, GraphOptimizations()), LENGTHS, get_recipe("float32"))
     for length in LENGTHS:
@@ -79,6 +80,7 @@ def test_float32_matches_model_at_every_length(model: Model) -> None:
         assert networks.relative(expected, answers(content, inputs)["logits"]) < TOLERANCE
 
 
+@pytest.mark.one_of_each("dynamic_wi8")
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
 def test_file_is_that_of_the_public_converter(recipe: str, tmp_path: Path) -> None:
     signatures = [f"length_{length}" for length in LENGTHS]
@@ -89,6 +91,7 @@ def test_file_is_that_of_the_public_converter(recipe: str, tmp_path: Path) -> No
     assert content == converter.convert()
 
 
+@pytest.mark.one_of_each("None", "task1")
 @pytest.mark.parametrize("task", [None, TaskConfig(kind="span"), TaskConfig(kind="regression")])
 def test_outputs_keep_names_and_shapes(task: TaskConfig | None) -> None:
     model = networks.network(networks.bert_config(), [task] if task else [])
@@ -104,7 +107,7 @@ def test_outputs_keep_names_and_shapes(task: TaskConfig | None) -> None:
 
 
 def test_signatures_bind_int32_inputs_by_name(tmp_path: Path) -> None:
-    model = networks.network(networks.bert_config())
+    model = optimize_graph(networks.network(networks.bert_config()), GraphOptimizations())
     counts = histogram(to_tflite(model, (13, 5), get_recipe("float32")), tmp_path)
     assert set(counts.signatures) == {"length_5", "length_13"}
     for length in (5, 13):
@@ -200,22 +203,28 @@ def operator_codes(content: bytes) -> list[Any]:
     return schema.ModelT.InitFromPackedBuf(content, 0).operatorCodes
 
 
-def test_graph_optimizations_show_in_the_graph(tmp_path: Path) -> None:
+def operators(folder: Path, **options: bool) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """A MobileBERT's operators without any optimization, and with these."""
     model = networks.network(networks.mobilebert_config(num_layers=1))
+    plain, optimized = (
+        histogram(to_tflite(optimize_graph(model, chosen), (13,), get_recipe("float32")), folder).operators
+        for chosen in (NONE, dataclasses.replace(NONE, **options))
+    )
+    return plain, optimized
 
-    def operators(graph_optimizations: GraphOptimizations) -> Mapping[str, int]:
-        return histogram(
-            to_tflite(optimize_graph(model, graph_optimizations), (13,), get_recipe("float32")), tmp_path
-        ).operators
 
-    plain = operators(NONE)
+def test_fused_projections_show_in_the_graph(tmp_path: Path) -> None:
+    plain, fused = operators(tmp_path, fuse_projections=True)
+    # In the block two of three maps of the feature map go into the first, and query and key become one.
+    assert plain["FULLY_CONNECTED"] - fused["FULLY_CONNECTED"] == 3
+
+
+@pytest.mark.nightly
+def test_folded_norms_show_in_the_graph(tmp_path: Path) -> None:
+    plain, folded = operators(tmp_path, fold_no_norm=True)
     # The block has four norms behind residual sums; the converter gets rid of some of the products itself.
-    folded = operators(dataclasses.replace(NONE, fold_no_norm=True))
     assert plain["MUL"] - folded["MUL"] >= 3
     assert plain["ADD"] - folded["ADD"] >= 3
-    # In the block two of three maps of the feature map go into the first, and query and key become one.
-    fused = operators(dataclasses.replace(NONE, fuse_projections=True))
-    assert plain["FULLY_CONNECTED"] - fused["FULLY_CONNECTED"] == 3
 
 
 @pytest.mark.nightly
@@ -247,7 +256,7 @@ def rows_of_dense_layers(content: bytes) -> Counter[int]:
     return Counter(int(np.prod(shape[:-1])) for shape in outputs)
 
 
-@pytest.mark.one_of_each("float32")
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "dynamic_wi4"])
 def test_even_splits_go_into_xnnpack(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = optimize_graph(networks.network(networks.mobilebert_config(intermediate_size=70)), GraphOptimizations())
@@ -271,14 +280,30 @@ def delegated(content: bytes) -> dict[str, Any]:
     return xnnpack
 
 
-def test_uneven_splits_stay() -> None:
+@pytest.mark.parametrize(("sizes", "name"), [([5, 7], "SPLIT_V"), ([6, 6], "SPLIT")])
+def test_even_splits_are_replaced(sizes: list[int], name: str) -> None:
     @tf.function(input_signature=[tf.TensorSpec([3, 12], tf.float32)])
     def parts(values: tf.Tensor) -> list[tf.Tensor]:
-        return tf.split(values, [5, 7], axis=1)
+        return tf.split(values, sizes, axis=1)
 
     content = tf.lite.TFLiteConverter.from_concrete_functions([parts.get_concrete_function()]).convert()
-    model = read_model(split_evenly(content))
-    assert [operator_name(model, operator) for operator in model.subgraphs[0].operators] == ["SPLIT_V"]
+    assert operator_names(content) == ["SPLIT_V"]
+    split = split_evenly(content)
+    assert operator_names(split) == [name]
+    interpreter = Interpreter(model_content=split)
+    interpreter.allocate_tensors()
+    values = np.arange(36, dtype=np.float32).reshape(3, 12)
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], values)
+    interpreter.invoke()
+    model = read_model(split)
+    outputs = [interpreter.get_tensor(int(index)) for index in model.subgraphs[0].operators[0].outputs]
+    for expected, received in zip(np.split(values, [sizes[0]], axis=1), outputs, strict=True):
+        np.testing.assert_array_equal(expected, received)
+
+
+def operator_names(content: bytes) -> list[str]:
+    model = read_model(content)
+    return [operator_name(model, operator) for operator in model.subgraphs[0].operators]
 
 
 @pytest.mark.parametrize(
@@ -313,7 +338,8 @@ def test_same_weights_give_same_bytes(small_directory: Path, small_bundle: Path,
     # Keras numbers the layers of all models in a process.
     for seed in (1, 2):
         from_preset(networks.bert_config(num_layers=1), seed=seed)
-    result = export(small_directory, tmp_path / "again", recipe="float32", lengths=(7, 19))
+    with converted_files.anew():
+        result = export(small_directory, tmp_path / "again", recipe="float32", lengths=(7, 19))
     assert result.model_path.read_bytes() == (small_bundle / "model.tflite").read_bytes()
     # The caller's own layers are numbered on.
     assert from_preset(networks.bert_config(num_layers=1)).name != from_preset(networks.bert_config(num_layers=1)).name

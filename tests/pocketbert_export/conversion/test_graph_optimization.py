@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import networks
@@ -48,11 +49,30 @@ def difference(model: Model, optimized: Model) -> float:
     return max(networks.relative(expected[name].numpy(), received[name].numpy()) for name in expected)
 
 
+@functools.cache
+def plain(source: QueryKeySource | None) -> Model:
+    """A network that no test changes."""
+    return networks.network(networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2))
+
+
+# Of each optimization one network that it changes, and of each network all of them together.
+@pytest.mark.one_of_each(
+    "shared-all",
+    "raw-all",
+    "bottleneck-all",
+    "None-all",
+    "raw-fold_no_norm",
+    "shared-fuse_projections",
+    "bottleneck-fuse_projections",
+    "shared-first_token_only",
+    "bottleneck-attend_to_inputs",
+    "None-attend_to_inputs",
+    "None-fold_beta",
+)
 @pytest.mark.parametrize("optimization", [*GRAPH_OPTIMIZATIONS, "all"])
 @pytest.mark.parametrize("source", [*SOURCES, None])
 def test_answers_stay(source: QueryKeySource | None, optimization: str) -> None:
-    config = networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2)
-    model = networks.network(config)
+    model = plain(source)
     optimized = optimize_graph(model, ALL if optimization == "all" else only(optimization))
     assert difference(model, optimized) < TOLERANCE
 
@@ -72,7 +92,7 @@ def test_bottleneck_blocks_fuse_projections_by_default() -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_folding_removes_all_encoder_norms(source: QueryKeySource) -> None:
-    model = networks.network(networks.mobilebert_config(source))
+    model = plain(source)
     optimized = optimize_graph(model, only("fold_no_norm"))
     paths = optimized.weights_by_path()
     assert optimized.config.norm == "identity"
@@ -110,6 +130,9 @@ RUNAWAY = (np.geomspace(1e-5, 1e5, 16) * np.where(np.arange(16) % 3, 1, -1)).ast
 WIDE_ZERO = np.where(np.arange(28) == 5, 0.0, 1.0).astype(np.float32)
 
 
+@pytest.mark.one_of_each(
+    "zero-shared", "zero-bottleneck", "runaway-raw", "runaway-bottleneck", "stream-shared", "stream cancels-raw"
+)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     ("gammas", "num_kept"),
@@ -137,6 +160,7 @@ def test_partly_folded_norms_keep_answers(
     assert difference(model, optimized) < TOLERANCE
 
 
+@pytest.mark.one_of_each("shared", "bottleneck")
 @pytest.mark.parametrize("source", SOURCES)
 def test_first_residual_needs_no_product_if_nothing_else_reads_it(source: QueryKeySource) -> None:
     model = networks.network(networks.mobilebert_config(source))
@@ -278,10 +302,11 @@ def test_unsuited_betas_stay(config: EncoderConfig, reason: str) -> None:
     assert difference(model, optimize_graph(model, only("fold_beta"))) < TOLERANCE
 
 
+@pytest.mark.one_of_each("shared", "None")
 @pytest.mark.parametrize("source", [*SOURCES, None])
 def test_attention_to_inputs_has_the_same_probabilities(source: QueryKeySource | None) -> None:
     # The gate of float16 files reads the logits.
-    model = networks.network(networks.mobilebert_config(source) if source else networks.bert_config(num_layers=2))
+    model = plain(source)
     inputs = networks.inputs_of(model.config)
     request = ["attention_logits", "attention_probs"]
     whole, optimized_features = (

@@ -44,6 +44,7 @@ def test_every_signature_answers_as_the_model(folder: Path) -> None:
         assert networks.relative(logits[:1], received) < TOLERANCE
 
 
+@pytest.mark.nightly
 def test_stock_tflite_convert_takes_it(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "stock.tflite"
     command = Path(sys.executable).with_name("tflite_convert")

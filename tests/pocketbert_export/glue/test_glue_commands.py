@@ -20,6 +20,9 @@ from pocketbert.model import Model
 from pocketbert_export.glue.models import parse_models
 from pocketbert_export.glue.scores import summarize, table
 
+# Each predicts a few texts, for which a graph takes longer than it saves.
+pytestmark = pytest.mark.usefixtures("eager")
+
 # As other exporters number them: all differ from GLUE's order, and MNLI's is not its own inverse.
 TASKS = {
     "cola": TaskConfig(kind="classification", name="cola", labels=("acceptable", "unacceptable")),
@@ -110,6 +113,7 @@ def table_of(texts: list[str]) -> bytes:
     return "".join(["index\tprediction\n", *(f"{i}\t{text}\n" for i, text in enumerate(texts))]).encode()
 
 
+@pytest.mark.nightly
 def test_a_submission(
     models: dict[str, Model], paths: dict[str, Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,7 +118,7 @@ def test_overflow_is_refused_by_name(
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.one_of_each("True")
+@pytest.mark.nightly
 @pytest.mark.parametrize("fold", [True, False])
 def test_overflowing_hidden_state_is_scaled(fold: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As in https://github.com/huggingface/transformers/issues/11327."""
@@ -141,27 +141,38 @@ def test_overflowing_hidden_state_is_scaled(fold: bool, tmp_path: Path, capsys: 
             assert networks.relative(expected, bundle.run(golden.inputs)[name]) < 3e-3
 
 
-def test_squares_of_layer_norm_are_scaled(tmp_path: Path) -> None:
-    # One feature of the feed-forward output is 3,000 times as large as the others; its square is 9e6 times.
-    tokenizer = WordPieceTokenizer(networks.vocabulary(tmp_path))
+def with_large_squares(folder: Path) -> Model:
+    """A BERT in which a feature of the feed-forward output is 3,000 times as large as others, its square 9e6 times."""
+    tokenizer = WordPieceTokenizer(networks.vocabulary(folder))
     task = TaskConfig(kind="multi_label", name="mood", labels=networks.SENTIMENT.labels)
     model = networks.network(networks.bert_config(num_layers=2), tasks=[task], tokenizer=tokenizer)
     kernel = model.weights_by_path()["encoder.layers.0.feed_forwards.0.output.kernel"]
     kernel.assign(kernel * np.where(np.arange(40) == 7, 3_000, 1).astype(np.float32))
-    model.save_pretrained(tmp_path / "model")
-    assert export(tmp_path) == 0
-    record = verification(tmp_path)
-    assert record["activation_range"]["float16"]["warnings"] == []
+    return model
+
+
+def test_squares_of_layer_norm_are_scaled(tmp_path: Path) -> None:
+    model = with_large_squares(tmp_path)
     plain = to_tflite(
         optimize_graph(model, GraphOptimizations().for_recipe(get_recipe("float16"))), (LENGTH,), get_recipe("float32")
     )
-    texts = bucket_texts(tokenizer, TEXTS, None, (LENGTH,))
+    assert model.tokenizer is not None
+    texts = bucket_texts(model.tokenizer, TEXTS, None, (LENGTH,))
     before = float16_range(plain, texts)
     # The square, its mean, and the mean with epsilon.
     assert len(before.warnings) == 3 and before.warnings[0].startswith("layer 1's MUL")
+    scaled = fit_float16(plain, texts)
+    assert float16_range(scaled, texts).warnings == []
     # Powers of two: the same bits.
-    for expected, received in zip(outputs_of(plain, texts), outputs_of(fit_float16(plain, texts), texts), strict=True):
+    for expected, received in zip(outputs_of(plain, texts), outputs_of(scaled, texts), strict=True):
         assert np.array_equal(expected["logits"], received["logits"])
+
+
+@pytest.mark.nightly
+def test_export_scales_squares(tmp_path: Path) -> None:
+    with_large_squares(tmp_path).save_pretrained(tmp_path / "model")
+    assert export(tmp_path) == 0
+    assert verification(tmp_path)["activation_range"]["float16"]["warnings"] == []
 
 
 @pytest.mark.nightly
@@ -209,6 +220,7 @@ def test_close_activation_warns(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "verify: warning: output " in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_large_constant_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = saved(tmp_path, {})
     # Part of the fused input projections, whose matrix is large enough for float16.

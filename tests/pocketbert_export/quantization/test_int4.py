@@ -47,7 +47,15 @@ def answers(content: bytes, inputs: dict[str, np.ndarray]) -> np.ndarray:
     )
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "bert",
+        "whole blocks",
+        pytest.param("mobilebert", marks=pytest.mark.nightly),
+        pytest.param("efficientbert", marks=pytest.mark.nightly),
+    ],
+)
 def model(request: pytest.FixtureRequest) -> Model:
     return optimize_graph(networks.network(NETWORKS[request.param]), GraphOptimizations())
 

@@ -20,7 +20,12 @@ from pocketbert_runtime.bundles.length_buckets import bucket_by_length
 LENGTHS = (11, 17)
 # Matrices of at least 1,024 weights are quantized.
 CONFIG = tiny.BERT.replace(
-    hidden_size=48, embedding_size=48, num_attention_heads=3, head_size=16, intermediate_size=72, pooler="none"
+    hidden_size=48,
+    embedding_size=48,
+    num_attention_heads=3,
+    head_size=16,
+    intermediate_size=72,
+    pooler="none",
 )
 
 

@@ -175,6 +175,7 @@ def test_equalized_inputs_give_the_same_bits_and_differ_less(float_file: bytes, 
         assert np.all(equal_share <= np.sqrt(share) * (1 + 1e-6))
 
 
+@pytest.mark.nightly
 def test_equalized_inputs_lower_the_error_of_a_large_gelu_channel(small_model: Model, texts: CalibrationTexts) -> None:
     model = Model(small_model.config, small_model.tasks, small_model.tokenizer)
     weights = model.weights_by_path()
@@ -197,6 +198,7 @@ def test_equalized_inputs_lower_the_error_of_a_large_gelu_channel(small_model: M
     assert errors[1] < 0.5 * errors[0]
 
 
+@pytest.mark.nightly
 def test_layers_without_bias_are_equalized(model: Model, texts: CalibrationTexts) -> None:
     copy_of_model = Model(model.config, model.tasks, model.tokenizer)
     for (path, variable), source in zip(
@@ -222,6 +224,7 @@ def test_equalization_halves_the_error_of_unequal_channels(float_file: bytes, te
     assert with_it.dev_error < 0.2
 
 
+@pytest.mark.one_of_each("bert")
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_dense_layers_compute_in_int8_with_calibrated_ranges(
     family: str, small_model: Model, texts: CalibrationTexts
@@ -260,6 +263,7 @@ def test_dense_layers_compute_in_int8_with_calibrated_ranges(
     assert outputs["logits"]["dtype"] == np.float32
 
 
+@pytest.mark.nightly
 def test_bundle_records_its_calibration(small_directory: Path, tmp_path: Path) -> None:
     gate, calibration_table = (
         table(tmp_path / "gate.csv", sentences(40, 6)),
@@ -326,7 +330,7 @@ def test_outputs_keep_their_mean(float_file: bytes, texts: CalibrationTexts, ran
     assert np.all(np.abs(difference.mean(axis=0)) <= difference.std(axis=0) / np.sqrt(len(difference)))
 
 
-@pytest.mark.one_of_each("span")
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "task",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import bundle_folders
@@ -25,6 +26,7 @@ from pocketbert_export.conversion.graph_optimization_options import GraphOptimiz
 from pocketbert_export.quantization.calibration import CalibrationTexts, choose_texts
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.integer_outputs import with_int8_outputs
+from pocketbert_export.quantization.quantizers import QuantizedFile
 from pocketbert_export.quantization.static_quantization import quantize_static
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.delegates import documented_shares
@@ -54,6 +56,21 @@ def float_file(family: str, small_model: Model) -> bytes:
     return to_tflite(optimized, LENGTHS, get_recipe("float32"))
 
 
+FullFile = Callable[[str], QuantizedFile]
+
+
+@pytest.fixture(scope="module")
+def full_file(small_model: Model, texts: CalibrationTexts) -> FullFile:
+    """The static_wi8_ai8_full file of a family."""
+
+    @functools.cache
+    def quantized(family: str) -> QuantizedFile:
+        options, recipe = CalibrationOptions(calibration_ranges="min_max"), get_recipe("static_wi8_ai8_full")
+        return quantize_static(float_file(family, small_model), texts, options, recipe=recipe)
+
+    return quantized
+
+
 def output_types(content: bytes) -> Counter[tuple[str, str]]:
     """(operator, type of its output) → number in the first graph."""
     model = read_model(content)
@@ -64,12 +81,12 @@ def output_types(content: bytes) -> Counter[tuple[str, str]]:
     )
 
 
+@pytest.mark.one_of_each("bert", "mobilebert")
 @pytest.mark.parametrize("family", NETWORKS)
 def test_every_operator_but_norms_computes_in_int8(
-    family: str, small_model: Model, texts: CalibrationTexts, tmp_path: Path
+    family: str, small_model: Model, full_file: FullFile, tmp_path: Path
 ) -> None:
-    content = float_file(family, small_model)
-    quantized = quantize_static(content, texts, recipe=get_recipe("static_wi8_ai8_full"))
+    content, quantized = float_file(family, small_model), full_file(family)
     types = output_types(quantized.content)
     floats = {name for name, dtype in types if dtype == "float32"}
     if family == "mobilebert":
@@ -89,6 +106,7 @@ def test_every_operator_but_norms_computes_in_int8(
     assert (left["int8 NPU"] - MASK > {"MEAN", "RSQRT"}) == (family != "mobilebert")
 
 
+@pytest.mark.nightly
 def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: CalibrationTexts) -> None:
     network = networks.network(NETWORKS["mobilebert"], tokenizer=small_model.tokenizer)
     gamma = network.weights_by_path()["encoder.layers.0.feed_forwards.0.norm.gamma"]
@@ -105,11 +123,13 @@ def test_partly_folded_norms_compute_in_int8(small_model: Model, texts: Calibrat
 @pytest.mark.one_of_each("bert-12.0")
 @pytest.mark.parametrize(("family", "margin"), [("bert", 12.0), ("mobilebert", 12.0), ("bert", 30.0), ("bert", 0.5)])
 def test_padding_has_no_int8_probability(
-    family: str, margin: float, small_model: Model, texts: CalibrationTexts
+    family: str, margin: float, small_model: Model, texts: CalibrationTexts, full_file: FullFile
 ) -> None:
-    options = CalibrationOptions(padding_margin=margin)
-    quantized = quantize_static(
-        float_file(family, small_model), texts, options, recipe=get_recipe("static_wi8_ai8_full")
+    options, recipe = CalibrationOptions(padding_margin=margin), get_recipe("static_wi8_ai8_full")
+    quantized = (
+        full_file(family)
+        if options == CalibrationOptions()
+        else quantize_static(float_file(family, small_model), texts, options, recipe=recipe)
     )
     model = read_model(quantized.content)
     interpreter = Interpreter(model_content=quantized.content, experimental_preserve_all_tensors=True)
@@ -139,10 +159,9 @@ def test_padding_has_no_int8_probability(
 
 @pytest.mark.one_of_each("bert")
 @pytest.mark.parametrize("family", ["bert", "mobilebert"])
-def test_keys_and_values_have_the_zero_point_0(family: str, small_model: Model, texts: CalibrationTexts) -> None:
+def test_keys_and_values_have_the_zero_point_0(family: str, full_file: FullFile) -> None:
     """XNNPACK in TFLite 2.21 ignores the zero point of a matrix product's second input."""
-    quantized = quantize_static(float_file(family, small_model), texts, recipe=get_recipe("static_wi8_ai8_full"))
-    model = read_model(quantized.content)
+    model = read_model(full_file(family).content)
     for graph in model.subgraphs:
         products = [operator for operator in graph.operators if operator_name(model, operator) == "BATCH_MATMUL"]
         assert products
@@ -165,6 +184,7 @@ def test_int16_serves_layers_that_int8_rounds_most(small_model: Model, texts: Ca
     assert output_types(files["static_wi8_ai8"].content)["FULLY_CONNECTED", "int16"] == 0
 
 
+@pytest.mark.one_of_each("static_wi8_ai8_full")
 @pytest.mark.parametrize("recipe", ["static_wi8_ai8_full", "static_wi8_ai16"])
 def test_bundle_passes_its_gate(recipe: str, small_directory: Path, tmp_path: Path) -> None:
     gate, calibration_table = (

@@ -31,6 +31,7 @@ def batches() -> dict[str, dict[str, np.ndarray]]:
     return {f"length_{length}": handmade.rows(length, count) for length, count in zip((5, 9), (4, 3), strict=True)}
 
 
+@pytest.mark.one_of_each("litert")
 def test_answers(runtime: str, tmp_path: Path) -> None:
     model = handmade.write(tmp_path / "bag.tflite", handmade.Bag())
     ran = run(runtime, model, batches())
@@ -54,6 +55,7 @@ def test_refuses_foreign_operators(foreign: str, tmp_path: Path) -> None:
         run(LITERT, model, batches())
 
 
+@pytest.mark.one_of_each("litert")
 def test_old_runtime_refuses_channelwise_int8(runtime: str, tmp_path: Path) -> None:
     model = handmade.write(tmp_path / "int8.tflite", handmade.Bag(), int8=True)
     if runtime == LITERT:
@@ -111,6 +113,7 @@ def test_old_runtime_without_an_older_python(python_3_13: Path, monkeypatch: pyt
         runtimes.tflite_2_16().python()
 
 
+@pytest.mark.nightly
 def test_failed_pip_leaves_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "wrong.lock"
     lock.write_text("numpy==1.26.4 --hash=sha256:" + "0" * 64 + "\n", encoding="utf-8")
@@ -122,14 +125,21 @@ def test_failed_pip_leaves_no_environment(tmp_path: Path, monkeypatch: pytest.Mo
     assert not runtimes.tflite_2_16().exists
 
 
-def test_failed_venv_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+FULL_DISK = "#!/bin/sh\necho No space left on device\nexit 1\n"
+# In place of Python: `-m venv FOLDER` puts the first Python, which then runs pip, into the folder.
+MAKES_ONE_THAT_FAILS = '#!/bin/sh\nmkdir -p "$3/bin" && cp "${0%/*}/failing" "$3/bin/python"\n'
+
+
+@pytest.mark.parametrize(("step", "script"), [("venv", FULL_DISK), ("pip", MAKES_ONE_THAT_FAILS)])
+def test_failed_step_is_one_line(step: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path))
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho No space left on device\nexit 1\n", encoding="utf-8")
-    python.chmod(0o755)
+    for name, content in (("python", script), ("failing", FULL_DISK)):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    python = str(tmp_path / "python")
     environment = LockedEnvironment(
-        name="old", lock=runtimes.LOCK_FILE, package="numpy 1", download="1 MB", base=lambda: str(python)
+        name="old", lock=runtimes.LOCK_FILE, package="numpy 1", download="1 MB", base=lambda: python
     )
-    with pytest.raises(UserError, match=r"old needs numpy 1 in \S+; venv said: No space left on device$"):
+    with pytest.raises(UserError, match=rf"old needs numpy 1 in \S+; {step} said: No space left on device$"):
         environment.python()
     assert not environment.exists

@@ -209,6 +209,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 }
 
 
+@pytest.mark.one_of_each("score", "interval", "teacher", "fewer methods", "headline")
 @pytest.mark.parametrize("forged", FORGED)
 def test_forged_outcome_fails_the_gate(
     forged: str, bundle: Path, model: Model, labelled: Examples, run: Path, tmp_path: Path
@@ -222,6 +223,7 @@ def test_forged_outcome_fails_the_gate(
     assert not passed and "but bundle.json says otherwise" in reason and message in reason
 
 
+@pytest.mark.nightly
 def test_verify_command_reports_forged_outcome(
     bundle: Path, run: Path, labelled: Examples, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -151,6 +151,7 @@ def old_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.mark.nightly
 def test_unsupported_file_fails_on_old_runtime(old_bundle: Path) -> None:
     verification = verify_bundle(old_bundle)
     assert [(check.name, check.runtime) for check in verification.failures] == [("runs", TFLITE_2_16)]
@@ -159,6 +160,7 @@ def test_unsupported_file_fails_on_old_runtime(old_bundle: Path) -> None:
     assert list(verification.runtimes) == [LITERT]
 
 
+@pytest.mark.nightly
 def test_understated_versions_are_judged_by_outputs(old_bundle: Path) -> None:
     model = schema.ModelT.InitFromPackedBuf((old_bundle / "model.tflite").read_bytes(), 0)
     for code in model.operatorCodes:
@@ -254,6 +256,7 @@ def test_another_model_fails(model: Model, exported: tuple[Path, Path]) -> None:
     }
 
 
+@pytest.mark.one_of_each("regression", "labels", "encoder")
 @pytest.mark.parametrize(
     ("task", "bundle_has", "model_has"),
     [

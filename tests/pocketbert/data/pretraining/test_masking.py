@@ -49,6 +49,7 @@ def masked(ids: np.ndarray, mask: np.ndarray, examples: Any, **changes: Any) -> 
     return Masked(*(tensor.numpy() for tensor in run(tf.constant(ids), tf.constant(mask), tf.constant(examples))))
 
 
+@pytest.mark.one_of_each("0.15", "1.0")
 @pytest.mark.parametrize("rate", [0.15, 0.4, 1.0])
 def test_number_of_masks_matches_bert(rate: float) -> None:
     lengths = list(range(3, MAX_LENGTH + 1))
@@ -79,6 +80,7 @@ def test_rate_0_and_special_tokens_select_nothing() -> None:
         np.testing.assert_array_equal(result.word_ids, ids[row : row + 1])
 
 
+@pytest.mark.one_of_each("True")
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_masks_do_not_depend_on_batch(whole_words: bool) -> None:
     options = MaskingOptions(rate=0.3, whole_words=whole_words)

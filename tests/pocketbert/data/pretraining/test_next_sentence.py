@@ -54,6 +54,7 @@ def theirs(
             yield index, (first, second, int(instance.is_random_next))
 
 
+@pytest.mark.one_of_each("lengths0-10")
 @pytest.mark.parametrize(
     ("lengths", "max_length"),
     [
@@ -155,6 +156,7 @@ def test_pairs_depend_on_key_and_document() -> None:
         next(next_sentence_pairs(made_up([[3, 4]])[0], max_length=9, short_sequence_probability=0, key=(0,)))
 
 
+@pytest.mark.nightly
 @pytest.mark.data
 def test_counts_on_wikipedia(shared: Path) -> None:
     import itertools

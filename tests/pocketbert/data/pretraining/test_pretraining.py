@@ -205,6 +205,7 @@ def test_batch_depends_on_row_seed_epoch(plain: PretrainingData) -> None:
         plain.plan(batch_size=9999, seed=0, epoch=0)
 
 
+@pytest.mark.nightly
 def test_tf_models_official_reads_baked_masks(
     baked: PretrainingData, plain: PretrainingData, document_of: dict[int, int]
 ) -> None:

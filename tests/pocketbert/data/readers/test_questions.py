@@ -232,6 +232,7 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
         QuestionFile(tmp_path / "absent.json")
 
 
+@pytest.mark.one_of_each("True")
 @pytest.mark.parametrize("one_article", [False, True])
 def test_memory_is_independent_of_file_size(tmp_path: Path, one_article: bool) -> None:
     def peak(paragraphs: int) -> tuple[int, int]:

@@ -205,6 +205,7 @@ def test_authors_code_shares_projection() -> None:
     assert_equal(step, {**layer_terms(step, shared=True), "prediction": prediction})
 
 
+@pytest.mark.one_of_each("authors-code-labels")
 @pytest.mark.parametrize(("chosen", "term"), [("paper", "prediction"), ("authors-code", "labels")])
 def test_regression_learns_scores_or_labels(chosen: str, term: str) -> None:
     step = run(SCORE, preset=chosen)

@@ -177,8 +177,9 @@ STRATEGIES = [
 ]
 
 
+@pytest.mark.one_of_each
 @pytest.mark.parametrize("options", STRATEGIES, ids=lambda options: options["knowledge"])
-@pytest.mark.parametrize("top", [1, 3])
+@pytest.mark.parametrize("top", [3, 1])
 def test_loss_matches_the_paper(options: dict[str, Any], top: int) -> None:
     tested, batch = method(**options, top_layer=top), inputs()
     teacher = pb.from_preset(TEACHER, (TASK,), seed=12)
@@ -252,7 +253,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, EncodedExamp
     return directory, encode(tiny_distillation.labelled_by(directory, 21, seed=0), tokenizer, 23)
 
 
-@pytest.mark.one_of_each("options0-float16-bits-0.002", "options6-int8-elias-fano-0.02")
+@pytest.mark.usefixtures("eager")
+# Masks of bits are those of the conformance suite.
+@pytest.mark.one_of_each("options6-int8-elias-fano-0.02")
 @pytest.mark.parametrize(
     ("options", "dtype", "masks", "rel"),
     [
@@ -295,6 +298,7 @@ def test_cached_loss_equals_live_loss(
         assert float(live.losses(batch, targets)[0]) == pytest.approx(float(live.losses(batch)[0]), rel=rel)
 
 
+@pytest.mark.usefixtures("eager")
 def test_other_compression_is_refused(stored: tuple[Path, EncodedExamples], tmp_path: Path) -> None:
     directory, encoded = stored
     setting = spec(task=None, teacher_task=None)

@@ -49,6 +49,14 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(result.model_directory)
 
 
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("untrained")
+    bare = tiny_finetuning.write_model(folder / "bare")
+    pb.from_pretrained(bare, task=tiny_questions.TASK).save_pretrained(folder / "model")
+    return folder / "model"
+
+
 def task_data(folder: Path) -> TaskData:
     return TaskData(
         task=tiny_questions.TASK,
@@ -65,19 +73,19 @@ def planned(folder: Path, teacher: Path, method: TinyBERT = METHOD) -> Distillat
     )
 
 
-def test_stages_match_the_paper(teacher: Path, tmp_path: Path) -> None:
-    _, prediction = planned(tmp_path, teacher, TinyBERT(max_length=23)).stages
+def test_stages_match_the_paper(untrained: Path, tmp_path: Path) -> None:
+    _, prediction = planned(tmp_path, untrained, TinyBERT(max_length=23)).stages
     # Appendix B: "the prediction-layer distillation on the original training dataset".
     assert prediction.data == "task"
     with pytest.raises(Exception, match="384 tokens; the student has"):
-        planned(tmp_path, teacher, TinyBERT())
+        planned(tmp_path, untrained, TinyBERT())
 
 
 @pytest.mark.parametrize("padding", [0, 3])
-def test_losses_apply_equation_10_to_positions(teacher: Path, tmp_path: Path, padding: int) -> None:
-    prepared = planned(tmp_path, teacher, TinyBERT(max_length=19, temperature=2.0))
+def test_losses_apply_equation_10_to_positions(untrained: Path, tmp_path: Path, padding: int) -> None:
+    prepared = planned(tmp_path, untrained, TinyBERT(max_length=19, temperature=2.0))
     prediction = prepared.stages[1]
-    model = pb.from_pretrained(teacher)
+    model = pb.from_pretrained(untrained)
     encoded = encode_questions(prepared.data.given.dev.select(range(5)), model.tokenizer, WindowOptions(max_length=19))
     inputs, positions = encoded.batch(np.arange(len(encoded)))
     inputs = {name: tf.constant(np.pad(array, ((0, 0), (0, padding)))) for name, array in inputs.items()}
@@ -103,7 +111,7 @@ def test_losses_apply_equation_10_to_positions(teacher: Path, tmp_path: Path, pa
     )
     # float32 sums of some 20 terms.
     assert float(terms["prediction"]) == pytest.approx(np.mean(losses["prediction"]), rel=1e-5)
-    labels = planned(tmp_path, teacher, TinyBERT(max_length=19, without=("prediction",))).stages[1]
+    labels = planned(tmp_path, untrained, TinyBERT(max_length=19, without=("prediction",))).stages[1]
     terms = TinyBERT().loss(labels, {}, features, {}, {**inputs, "labels": tf.constant(positions)})
     assert float(terms["labels"]) == pytest.approx(np.mean(losses["labels"]), rel=1e-5)
 
@@ -133,9 +141,9 @@ def test_student_learns_unanswerable_questions(teacher: Path, tmp_path: Path) ->
     assert losses["stored"] == pytest.approx(losses["live"], rel=1e-2)
 
 
-def test_command_refuses_unsupported_data(teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_refuses_unsupported_data(untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = tiny_questions.task_arguments(tmp_path)
     (tmp_path / "more.csv").write_text("text,label\na,b\n")
-    common = ["distill", "--method=tinybert", f"--teacher={teacher}", f"--student={teacher}", *arguments]
+    common = ["distill", "--method=tinybert", f"--teacher={untrained}", f"--student={untrained}", *arguments]
     assert cli.main([*common, f"--augmented-file={tmp_path / 'more.csv'}", f"--output={tmp_path / 'run'}"]) == 2
     assert "questions must have no augmented file" in capsys.readouterr().err
