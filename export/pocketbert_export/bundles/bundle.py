@@ -24,6 +24,7 @@ from pocketbert_runtime.bundles.description import (
     MOST_BYTES,
     Description,
     file_problems,
+    labels_file_problems,
     read_content,
     required_files,
     signature_name,
@@ -234,9 +235,4 @@ def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[s
     if stated and read_json(directory / ADDED_NAME, where=ADDED_NAME) != stated:
         problems.append(f"{ADDED_NAME} must have the added_tokens of {BUNDLE_FILE}; it has others")
     labels = description["task"]["labels"] if description["task"] else []
-    lines = "".join(f"{label}\n" for label in labels).encode()
-    if labels and (directory / LABELS_FILE).read_bytes() != lines:
-        problems.append(
-            f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one per line; it does not"
-        )
-    return problems
+    return problems + labels_file_problems(FolderFiles(directory), labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from pocketbert_runtime.bundles.description import (
     MODEL_FILE,
     Description,
     file_problems,
+    labels_file_problems,
     read_description,
     required_files,
     signature_name,
@@ -102,17 +103,16 @@ class Bundle:
           weight_cache: share packed weights between all lengths, in a temporary file. It needs LiteRT's CompiledModel,
             which answers one text at a time, and float32 outputs.
         Raises:
-          UserError: lists every missing or damaged file; or `bundle.json` is damaged, or of another version; or a name
-            in the zip file is outside the folder.
+          UserError: lists every missing or damaged file; or `bundle.json` is damaged, or of another version; or
+            labels.txt has other labels; or a name in the zip file is outside the folder.
         """
         files = bundle_files(Path(path))
         description = read_description(files)
+        labels = description.task.labels if description.task else ()
         required = required_files(
-            description.vocabulary,
-            has_labels=bool(description.task and description.task.labels),
-            has_pairs=description.pair_task is not None,
+            description.vocabulary, has_labels=bool(labels), has_pairs=description.pair_task is not None
         )
-        problems = file_problems(files, description.files, required)
+        problems = file_problems(files, description.files, required) or labels_file_problems(files, labels)
         if problems:
             problems.append("export it again, or copy all its files")
         raise_if_any(problems, f"bundle {files.path}")
@@ -194,10 +194,10 @@ class Bundle:
           **options: options for the task's `predict`: `top_k` for classes, `n_best` for questions, `soft_labels`; see
             `Predictor.predict`.
         Raises:
-          UserError: the bundle has no task, the inputs mix texts and pairs, or an output is not finite.
+          UserError: the bundle has no task, the inputs are no list or mix texts and pairs, or an output is not finite.
         """
-        texts = as_inputs(inputs)
-        return self.predictor().predict(inputs if texts is None else texts, **options)
+        texts = _listed(inputs)
+        return self.predictor().predict(texts, **options)
 
     def predict_proba(self, inputs: Sequence[Any]) -> np.ndarray:
         """Returns label probabilities, float64 `[n, labels]`, in the order in labels.txt.
@@ -207,11 +207,11 @@ class Bundle:
         Raises:
           UserError: see `predict`; or the answers are not labels.
         """
-        texts, predictor = as_inputs(inputs), self.predictor()
+        texts, predictor = _listed(inputs), self.predictor()
         task = predictor.task
         if not isinstance(task, ClassAnswers | LabelAnswers):
             raise UserError(f"predict_proba is for classes or labels of a text; received {task.kind}; call predict")
-        return task.probabilities(predictor.logits(inputs if texts is None else texts))
+        return task.probabilities(predictor.logits(texts))
 
     def predictor(self, **windows: int | None) -> Predictor:
         """Returns a predictor.
@@ -232,6 +232,7 @@ class Bundle:
         make: Callable[..., AnyPredictor],
     ) -> AnyPredictor:
         """Returns a predictor from `make` for a task; for `config` see `forward`."""
+        self._model.require_open()
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)
@@ -253,6 +254,18 @@ class Bundle:
     def tokenizer(self) -> Any:
         """The tokenizer, created on first use."""
         return open_tokenizer(self.vocabulary)
+
+
+def _listed(inputs: Any) -> list[Any]:
+    """Returns inputs for `predict` in a list; raises a `UserError` for a dict, a table and other objects."""
+    texts = as_inputs(inputs)
+    if texts is not None:
+        return texts
+    # The keys of a dict are strings, too, and so are the names of a table's columns.
+    if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable) or getattr(inputs, "ndim", 1) != 1:
+        received = type(inputs).__name__
+        raise UserError(f"predict takes a list of texts; received an object of type {received}; put it into a list")
+    return list(inputs)
 
 
 def real_outputs(runner: Any, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

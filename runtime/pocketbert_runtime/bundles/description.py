@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,14 @@ def file_problems(files: BundleFiles, described: Mapping[str, Mapping[str, Any]]
         for name in required
         if name not in described
     ]
+
+
+def labels_file_problems(files: BundleFiles, labels: Sequence[str]) -> list[str]:
+    """Lists a labels.txt that has other labels than the task, or another order; without labels there is no file."""
+    lines = "".join(f"{label}\n" for label in labels).encode()
+    if not labels or files.read(LABELS_FILE, MOST_BYTES) == lines:
+        return []
+    return [f"{LABELS_FILE} must hold the labels of {BUNDLE_FILE} in their order, one per line; it does not"]
 
 
 def required_files(vocabulary: Vocabulary, *, has_labels: bool, has_pairs: bool) -> list[str]:

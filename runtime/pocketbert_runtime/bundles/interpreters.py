@@ -51,13 +51,19 @@ class Interpreters:
         """
         interpreter = self._free.get()
         try:
-            if self._model is None:
-                raise UserError("a bundle must be open to answer; received a closed one; open it again")
+            model = self.require_open()
             if interpreter is None:
-                interpreter = self._make(self._model)
+                interpreter = self._make(model)
             yield interpreter.runner(signature)
         finally:
             self._free.put(None if self._model is None else interpreter)
+
+    def require_open(self) -> Mapping[str, Any]:
+        """Returns the file; raises a `UserError` if the bundle was closed."""
+        model = self._model
+        if model is None:
+            raise UserError("a bundle must be open to answer; received a closed one; open it again")
+        return model
 
     def close(self) -> None:
         """Drops all interpreters; those at work finish their text. Calls after this raise a `UserError`."""

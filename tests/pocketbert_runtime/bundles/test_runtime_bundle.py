@@ -152,6 +152,32 @@ def test_damaged_and_foreign_files_are_listed(copy: Path) -> None:
         assert part in str(raised.value)
 
 
+def test_labels_in_another_order_are_refused(copy: Path) -> None:
+    lines = (copy / "labels.txt").read_text("utf-8").splitlines()
+    (copy / "labels.txt").write_text("".join(f"{label}\n" for label in reversed(lines)), encoding="utf-8")
+    bundle_folders.describe_again(copy)
+    with pytest.raises(UserError, match="labels.txt must hold the labels of bundle.json in their order, .*; export it"):
+        Bundle.open(copy)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [({"text": "good"}, "dict"), (None, "NoneType"), (3, "int"), (np.zeros((1, 7), np.int32), "ndarray")],
+)
+def test_inputs_that_are_no_list_are_refused(exported: Path, inputs: Any, received: str) -> None:
+    bundle = Bundle.open(exported / "bundle")
+    message = f"^predict takes a list of texts; received an object of type {received}; put it into a list$"
+    with pytest.raises(UserError, match=message):
+        bundle.predict(inputs)
+    with pytest.raises(UserError, match=message):
+        bundle.predict_proba(inputs)
+
+
+def test_texts_may_come_one_after_the_other(exported: Path) -> None:
+    bundle = Bundle.open(exported / "bundle")
+    assert bundle.predict(text for text in TEXTS[:2]) == bundle.predict(TEXTS[:2])  # type: ignore[arg-type]
+
+
 def test_folders_without_description_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"a bundle must be a folder with bundle.json, .*; received {tmp_path}$"):
         Bundle.open(tmp_path)

@@ -146,6 +146,8 @@ def test_closed_bundles_answer_no_more(exported: Path, tmp_path: Path, pack: boo
         bundle.predict(TEXTS)
     with pytest.raises(UserError, match="^a bundle must be open to answer; received a closed one; open it again$"):
         bundle.predict(TEXTS)
+    # It would stay in memory.
+    assert "tokenizer" not in vars(bundle)
     bundle.close()
 
 
