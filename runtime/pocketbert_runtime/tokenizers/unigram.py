@@ -21,8 +21,11 @@ from pocketbert_runtime.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_T
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SPACE = "\u2581"
-# Among special tokens, only <mask> takes the space before it.
-_LITERALS = re.compile(f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|[{WHITE}]*{re.escape(MASK)}))")
+# Among special tokens, only <mask> takes the space before it. A match starts where white space does: a search from each
+# of many spaces would take quadratic time.
+_LITERALS = re.compile(
+    f"((?:{'|'.join(map(re.escape, ROBERTA_SPECIAL_TOKENS[:-1]))}|(?<![{WHITE}])[{WHITE}]*{re.escape(MASK)}))"
+)
 
 
 class Unigram(TextTokenizer):

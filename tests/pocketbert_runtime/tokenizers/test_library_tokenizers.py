@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.base import TextTokenizer
 from pocketbert_runtime.tokenizers.opening import open_tokenizer
+from pocketbert_runtime.tokenizers.unigram import _LITERALS
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
@@ -71,6 +73,13 @@ def test_inputs_are_those_of_transformers(both: tuple[TextTokenizer, Any], pairs
     inputs = tokenizer(texts, second, max_length=150, pad_to=150)
     for reference_name, name in NAMES.items():
         np.testing.assert_array_equal(inputs[name], expected[reference_name])
+
+
+def test_long_white_space_takes_linear_time() -> None:
+    spaces, start = " " * 200_000, time.process_time()
+    assert _LITERALS.split(f"{spaces}a{spaces}<mask>") == [f"{spaces}a", f"{spaces}<mask>", ""]
+    # Quadratic time would be a minute.
+    assert time.process_time() - start < 5
 
 
 def test_offsets_agree_with_ids(both: tuple[TextTokenizer, Any]) -> None:
