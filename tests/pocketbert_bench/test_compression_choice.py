@@ -96,7 +96,6 @@ def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
     assert all(f": it {words}, with its 95 % interval; so the faster one is chosen" in note for note in notes)
 
 
-@pytest.mark.nightly
 def test_final_loss_is_that_of_the_answers(compress: Callable[..., int], inputs: Path, tmp_path: Path) -> None:
     final = tmp_path / "final.csv"
     tiny_finetuning.write_table(final, tiny_finetuning.examples(240, seed=9))
@@ -401,9 +400,9 @@ def test_teacher_that_fails_the_gate_is_compared_as_float32(
     assert recipes == ["float32", "dynamic_wi8"]
 
 
-@pytest.mark.nightly
+@pytest.mark.parametrize("continued", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_few_examples_are_scored_in_folds(
-    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    continued: bool, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     real = run.score_fold
     scored: list[Path] = []
@@ -440,6 +439,8 @@ def test_few_examples_are_scored_in_folds(
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "The scores above are means over 3 folds" in page and "Means over the folds" in page
     assert "come from the final split" not in page and "on the final split</h" not in page
+    if not continued:
+        return
     # More trials continue after the folds, which keep their scores.
     assert compress("--trials=2", *options[1:], table="few") == 0
     assert len(scored) == 3 and result(tmp_path)["metrics"] == content["metrics"]
