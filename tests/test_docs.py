@@ -62,7 +62,7 @@ _DEAR = {
     for name in (
         *("how-to/attention how-to/augmentation how-to/distillation how-to/embeddings how-to/finetuning".split()),
         *("how-to/pretraining how-to/pretraining-data how-to/pruning how-to/search how-to/text".split()),
-        *("how-to/token-classification how-to/vocabulary reference/bundles tutorials/python".split()),
+        *("how-to/token-classification how-to/vocabulary reference/bundles".split()),
     )
 }
 # Processes for the dear pages: TensorFlow, the tokenizer and the converter start once in each.

@@ -18,8 +18,6 @@ from sample_files import READERS, Reader, sign_pretraining
 from pocketbert.errors import UserError
 
 FAULTS, SLOW_FAULTS, SEED = 30, 2000, 1
-# Readers that take long for a file, with fewer faults.
-DEAR, DEAR_FAULTS = ("card", "keras-weights", "model-garden", "report"), 10
 # `card` reads signed bundles, too, and `signed-kept-tokens-store` a signed store.
 FURTHER, LATER = ("signed-bundle", "signed-teacher-store"), pytest.mark.nightly
 
@@ -33,7 +31,7 @@ def _check(name: str, folder: Path, faults: int) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LATER if name in FURTHER else ()) for name in READERS])
 def test_damaged_files_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    _check(name, tmp_path, DEAR_FAULTS if name in DEAR else FAULTS)
+    _check(name, tmp_path, FAULTS)
 
 
 @pytest.mark.slow

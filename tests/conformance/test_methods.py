@@ -87,8 +87,8 @@ def test_interrupted_run_resumes_exactly(name: str, kind: str, tmp_path: Path, r
     check("resuming", name, kind, tmp_path)
 
 
-# Losses of selected activations, and of layers and masked tokens.
-@pytest.mark.one_of_each("hsk-classification", "mobilebert-pretraining")
+# Losses of layers and predictions, and of masked tokens.
+@pytest.mark.one_of_each("tinybert-classification", "mobilebert-pretraining")
 @each_method
 def test_counting_runs_no_network(name: str, kind: str, made_once: None) -> None:
     case, data = cases.make_case(name, kind, shallow=True), cases.batch(kind)

@@ -125,7 +125,6 @@ def test_options_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--epochs" in errors[1] and "received two" in errors[1] and len(errors) == 3
 
 
-@pytest.mark.nightly
 def test_compress_tries_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any, capsys: Any) -> None:
     from pocketbert_bench.compression import methods as of_compression
 

@@ -39,12 +39,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bundle"
 
 
+# So does the toy's file with the toy of a task in test_one_file_tasks.py.
+@pytest.mark.nightly
 def test_toy_trains_exports_and_passes_the_gate(bundle: Path) -> None:
     assert json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["recipe"] == TOY
     assert json.loads((bundle.parent / "run" / "run.json").read_text(encoding="utf-8"))["qat"] == TOY
 
 
-def test_toy_rounds_the_file_and_in_training(bundle: Path) -> None:
+def test_toy_rounds_the_file_and_in_training() -> None:
     lines = python(
         "import numpy as np, tensorflow as tf\n"
         "from pocketbert.layers.fake_quantization import fake_quantization\n"
@@ -58,7 +60,7 @@ def test_toy_rounds_the_file_and_in_training(bundle: Path) -> None:
     assert (rounded != exact).any()
 
 
-def test_toy_is_in_every_list_of_choices(bundle: Path) -> None:
+def test_toy_is_in_every_list_of_choices() -> None:
     listed = python(
         "from pocketbert.commands.command_line import Command\n"
         "for name in ('export', 'bundle', 'finetune', 'distill'):\n"
@@ -68,6 +70,7 @@ def test_toy_is_in_every_list_of_choices(bundle: Path) -> None:
     assert TOY not in RECIPES
 
 
+@pytest.mark.nightly
 def test_toy_is_measured(bundle: Path) -> None:
     result = bundle.parent / "result.json"
     assert json.loads(result.read_text(encoding="utf-8"))["measurements"][0]["recipe"] == TOY

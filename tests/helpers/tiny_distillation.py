@@ -96,7 +96,7 @@ def labelled_by(teacher: Path, count: int, seed: int) -> Examples:
     return Examples(plain.texts, None, _ANSWERS[key].astype(np.int32), plain.ids, plain.source)
 
 
-# Digest of a teacher, number of sentences, their seed → classes; many tests ask the same of the same teacher.
+# Digest of a teacher, number of sentences, their seed → classes; many tests need the answers of one teacher.
 _ANSWERS: dict[tuple[str, int, int], np.ndarray] = {}
 
 

@@ -87,7 +87,6 @@ def test_a_phone_measures_networks_and_winner(command: list[str], connect: Calla
     assert len(phone.starts) == 16
 
 
-@pytest.mark.nightly
 def test_memory_that_a_phone_does_not_report(
     command: list[str], connect: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

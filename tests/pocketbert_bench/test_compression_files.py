@@ -87,7 +87,6 @@ def leaderboard(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.nightly
 def test_trimmed_vocabularies_have_the_tokens_of_the_training_texts(
     compress: Callable[..., int], inputs: Path, tmp_path: Path
 ) -> None:

@@ -37,7 +37,6 @@ def tiny_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pb, "distill", cheap_tensorflow.eager()(pb.distill))
 
 
-@pytest.mark.nightly
 @pytest.mark.usefixtures("without_plots")
 def test_quickstart_resumes_and_shows_a_search(
     tiny_quickstart: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -71,7 +71,6 @@ def test_temporary_files_are_in_the_runs_folder(folder: Path, tmp_path: Path, mo
     assert of_run.parent == tmp_path / "temporary" and not of_run.exists()
 
 
-@pytest.mark.nightly
 def test_several_processes_write_the_same_bytes(folder: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
     assert cli.main(command(folder, tmp_path / "data", "--workers=2")) == 0
     assert tree(tmp_path / "data") == expected

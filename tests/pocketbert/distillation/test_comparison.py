@@ -74,7 +74,6 @@ def lines_of(folder: Path, split: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["split"] == split]
 
 
-@pytest.mark.nightly
 def test_both_have_equal_steps_and_evaluations(compared_run: tuple[Path, dict[str, Any]]) -> None:
     folder, answer = compared_run
     _, distilled, fine_tuned = answer["comparison"]["rows"]

@@ -62,7 +62,6 @@ def finished(command_line: list[str], tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
-@pytest.mark.nightly
 def test_own_files_give_a_student(finished: Path) -> None:
     result = json.loads((finished / "result.json").read_text("utf-8"))
     assert [(stage["name"], stage["steps"]) for stage in result["stages"]] == [("intermediate", 6), ("prediction", 6)]
@@ -135,19 +134,28 @@ def test_killed_runs_resume_exactly(moments: str, finished: Path, command_line: 
     assert not left, "something is left of an unfinished writing"
 
 
-def test_random_student_names_teacher_layers(
-    finished: Path, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def remedy_of(finished: Path) -> str:
+    """The flag that the warning of random weights names."""
     stderr = (finished.parent / "stderr.txt").read_text("utf-8")
     (line,) = [line for line in stderr.splitlines() if "starts from random weights" in line]
     assert "40 examples are too few" in line and stderr.index(line) < stderr.index("loading the teacher")
-    # The remedy: that flag instead of --student.
     match = re.search(r"pass (--teacher-layers=\S+) instead of --student$", line)
     assert match is not None
+    return match[1]
+
+
+def test_random_student_names_teacher_layers(finished: Path) -> None:
+    assert remedy_of(finished) == "--teacher-layers=2"
+
+
+@pytest.mark.nightly
+def test_students_of_teacher_layers_are_not_warned_of(
+    finished: Path, command_line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     followed = [part for part in command_line if not part.startswith("--student=")]
     with cheap_tensorflow.eager():
         few = ["--without=embedding,transformer", "--prediction-epochs=1"]
-        assert cli.main([*followed, match[1], *few, f"--output={tmp_path / 'run'}"]) == 0
+        assert cli.main([*followed, remedy_of(finished), *few, f"--output={tmp_path / 'run'}"]) == 0
     assert "random weights" not in capsys.readouterr().err
     record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
     assert "teacher-layers" in json.dumps(record)

@@ -99,8 +99,7 @@ def test_prediction_loss_sums_the_heads() -> None:
     assert float(terms["prediction"]) == pytest.approx(expected, rel=1e-5)
 
 
-# A student learns the heads from a file of soft labels in test_heads_soft_labels.py, and from a teacher that has one
-# head in test_tokens.py.
+# A student learns the heads from a file of a teacher's answers in test_heads_soft_labels.py.
 @pytest.mark.nightly
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_student_learns_both_heads(method: Any, data: TaskData, teacher: Path, tmp_path: Path) -> None:
@@ -194,23 +193,38 @@ def part(columns: dict[str, list[Any]], rows: slice) -> dict[str, list[Any]]:
     return {name: values[rows] for name, values in columns.items()}
 
 
-# Of one head in test_unlabelled_texts.py.
-@pytest.mark.nightly
-def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], untrained: Path, tmp_path: Path) -> None:
+def with_and_without_labels(texts: dict[str, list[Any]]) -> dict[str, TaskData]:
+    """Few labelled texts; these with all others unlabelled; and all with labels, which predictions replace."""
     dev = tiny_heads.table(31, 2)
     labelled = pb.data.heads(part(texts, slice(47)), tiny_heads.KINDS, dev=dev)
     both = pb.data.with_unlabelled(labelled, {"text": [*texts["text"], dev["text"][3]]})
     assert both.unlabelled is not None and both.unlabelled.read_texts == texts["text"][47:]
-    # The teacher's predictions take the place of all labels, so these texts may have some.
-    everything = pb.data.heads(texts, tiny_heads.KINDS, dev=dev)
-    student = pb.TeacherLayers((1,))
-    weights = []
-    for name, examples in (("both", both), ("everything", everything), ("labelled", labelled)):
-        result = distill(student, examples, tmp_path / name, teacher=untrained, method=PREDICTIONS)
-        weights.append(load_file(Path(result.model_directory) / "model.safetensors"))
-    assert weights[0].keys() == weights[1].keys()
-    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not all(np.array_equal(weights[0][name], weights[2][name]) for name in weights[0])
+    return {"labelled": labelled, "both": both, "everything": pb.data.heads(texts, tiny_heads.KINDS, dev=dev)}
+
+
+def test_texts_without_labels_are_read_as_those_with(texts: dict[str, list[Any]], untrained: Path) -> None:
+    encoded = {}
+    for name, examples in with_and_without_labels(texts).items():
+        plan = plan_distillation(
+            pb.TeacherLayers((1,)), examples, teacher=untrained, method=PREDICTIONS, run=RunConfig()
+        )
+        (stage,) = plan.stages
+        encoded[name] = plan.encoded(stage)
+    np.testing.assert_array_equal(encoded["both"].word_ids, encoded["everything"].word_ids)
+    np.testing.assert_array_equal(encoded["both"].offsets, encoded["everything"].offsets)
+    assert len(encoded["both"]) == len(texts["text"]) > len(encoded["labelled"]) == 47
+
+
+@pytest.mark.nightly
+def test_texts_without_labels_teach_as_those_with(texts: dict[str, list[Any]], teacher: Path, tmp_path: Path) -> None:
+    weights = {}
+    for name, examples in with_and_without_labels(texts).items():
+        result = distill(pb.TeacherLayers((1,)), examples, tmp_path / name, teacher=teacher, method=PREDICTIONS)
+        weights[name] = load_file(Path(result.model_directory) / "model.safetensors")
+    both, everything, labelled = (weights[name] for name in ("both", "everything", "labelled"))
+    assert both.keys() == everything.keys()
+    assert all(np.array_equal(both[name], everything[name]) for name in both)
+    assert not all(np.array_equal(both[name], labelled[name]) for name in both)
 
 
 def test_all_heads_must_be_sure(

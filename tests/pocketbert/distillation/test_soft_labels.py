@@ -389,18 +389,28 @@ def test_precision_of_teachers_is_used_or_refused(
         pb.finetune(student, data, tmp_path / "tuned", config=config, run=RunConfig(evaluation_batches=7))
 
 
+def of_teachers(teacher: Path, others: str, tables: Path, output: Path) -> list[str]:
+    return ["distill", "--method=tinybert", f"--teacher={teacher}", f"--more-teachers={others}",
+            "--teacher-layers=1", f"--train-file={tables / 'train.csv'}", f"--dev-file={tables / 'dev.csv'}",
+            "--labels=low,high", "--max-length=23", f"--output={output}"]  # fmt: skip
+
+
 @pytest.mark.nightly
 def test_several_teachers_on_the_command_line(
     teacher: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = ["distill", "--method=tinybert", f"--teacher={teacher}", f"--more-teachers={teacher},{teacher}",
-             "--teacher-layers=1", f"--train-file={tables / 'train.csv'}", f"--dev-file={tables / 'dev.csv'}",
-             "--labels=low,high", "--max-length=23", f"--output={tmp_path / 'run'}"]  # fmt: skip
+    start = of_teachers(teacher, f"{teacher},{teacher}", tables, tmp_path / "run")
+    assert main([*start, "--without=embedding,transformer", "--prediction-epochs=1"]) == 0
+    assert "3 teachers answer 60 texts" in capsys.readouterr().err
+
+
+def test_several_teachers_must_fit(
+    teacher: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = of_teachers(teacher, str(teacher), tables, tmp_path / "run")
     assert "several teachers have predictions alone" in refuse(start, capsys)
     predictions = ["--without=embedding,transformer", "--prediction-epochs=1"]
     assert "--compare is for one teacher" in refuse([*start, *predictions, "--compare"], capsys)
-    assert main([*start, *predictions]) == 0
-    assert "3 teachers answer 60 texts" in capsys.readouterr().err
     other = pb.from_preset(tiny_distillation.TEACHER, TaskConfig(kind="classification", labels=("a", "b")), seed=1)
     other.tokenizer = pb.from_pretrained(teacher).tokenizer
     other.save_pretrained(tmp_path / "other")

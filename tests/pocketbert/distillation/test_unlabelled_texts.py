@@ -129,7 +129,6 @@ def of_two_teachers(texts: Path, teacher: Path, folder: Path) -> tuple[list[Path
     return teachers, data, len(sure) - 12
 
 
-@pytest.mark.nightly
 def test_several_teachers_are_sure_by_the_mean_of_their_probabilities(
     texts: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -243,7 +243,7 @@ def test_later_scores_wait_for_the_next_fit() -> None:
     assert [suggested(changed[:index], index) for index in range(21, 25)] == [
         suggested(history[:index], index) for index in range(21, 25)
     ]
-    assert [suggested(changed, index) for index in range(40, 45)] != [suggested(history, i) for i in range(40, 45)]
+    assert [suggested(changed, index) for index in range(25, 45)] != [suggested(history, i) for i in range(25, 45)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -161,7 +161,6 @@ def test_step_equals_the_standalone_candidate() -> None:
     assert changed | {"encoder.layers.1.attention.key.bias"} == set(after) - unreached
 
 
-@pytest.mark.nightly
 def test_steps_equal_adamw_by_hand(without_graphs: None) -> None:
     supernet = make_supernet()
     step = make_step(supernet)

@@ -68,7 +68,6 @@ def task(folder: Path, config: TaskConfig, answer: float, count: int = 21, width
     return SupernetTask(data=data, teacher=folder / config.name)
 
 
-@pytest.mark.nightly
 def test_each_head_learns_from_its_teacher(tmp_path: Path) -> None:
     tasks = [task(tmp_path, LOW, 0, 37), task(tmp_path, HIGH, 1, 29), task(tmp_path, SCORE, 2.5)]
     result = train_supernet(SUPERNET, tasks, tmp_path / "run", method=METHOD, run=RunConfig(seed=4))

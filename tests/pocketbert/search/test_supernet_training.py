@@ -82,6 +82,8 @@ def test_interrupted_runs_resume_exactly(teacher: Path, tmp_path: Path, monkeypa
     assert json.loads((tmp_path / "whole" / "run.json").read_text("utf-8"))["learning_supernet"] is True
 
 
+# Of a step in test_supernet_step.py.
+@pytest.mark.nightly
 def test_unreached_weights_keep_their_bits(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supernet_plan, "draw_shapes", lambda *arguments: ((2, 3), (1, 4)))
     pb.from_preset(SUPERNET, tokenizer=pb.from_pretrained(teacher).tokenizer, seed=3).save_pretrained(

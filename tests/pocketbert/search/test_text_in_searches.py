@@ -79,7 +79,6 @@ def test_text_has_its_batch_size_and_rate(teachers: dict[str, Path]) -> None:
         assert (options.batch_size, options.learning_rate) == expected
 
 
-@pytest.mark.nightly
 def test_candidate_learns_text_first_and_keeps_its_projections(
     teachers: dict[str, Path], supernet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,9 +152,9 @@ def test_learning_supernet_reads_text_and_draws_within_limits(
 
     monkeypatch.setattr(supernet_plan.SupernetStep, "__call__", noting)
     text = TextData(tiny_distillation.write_text(tmp_path / "text.txt"))
-    arguments: dict[str, Any] = {"teacher": teachers["text"], "method": method(4), "space": space}
+    arguments: dict[str, Any] = {"teacher": teachers["text"], "method": method(6), "space": space}
     result = train_supernet(SUPERNET, text, tmp_path / "run", **arguments)
-    assert result.steps == len(drawn) == 4 and len(set(drawn)) > 1
+    assert result.steps == len(drawn) == 6 and len(set(drawn)) > 1
     for shapes in drawn:
         genotype = tuple(f"linear{s}_{d}(gelu(linear{s}_{d}(x)))" for s, d in shapes)
         assert sizes[0] <= cost.cost(space.config(genotype)) <= sizes[1]

@@ -37,7 +37,7 @@ FOLDS = 3
 CONFIG = FinetuneConfig(
     learning_rate=3e-2, epochs=2, batch_size=8, max_length=23, contrastive_steps=0, head_start="random"
 )
-TAGGING = dataclasses.replace(CONFIG, learning_rate=1e-2)
+TAGGING = dataclasses.replace(CONFIG, learning_rate=1e-2, head_start="fit")
 RUN = RunConfig(seed=5, evaluation_steps=2)
 FLAGS = ["--learning-rate=3e-2", "--epochs=2", "--batch-size=8", "--max-length=23", "--contrastive-steps=0"]
 FLAGS += ["--head-start=random", "--evaluation-steps=2", f"--kfold={FOLDS}"]

@@ -93,7 +93,6 @@ def test_token_outputs_compare_at_own_length(folder: Path, tmp_path: Path, capsy
     assert [measurement["golden"]["examples"] for measurement in measurements] == [1, 3]
 
 
-@pytest.mark.nightly
 def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peers = ["--baselines", f"--model={folder / 'network'}"]
     assert cli.main(["bench", str(folder / "whole"), "--lengths=17", *peers, "--weights=random", "--json"]) == 0

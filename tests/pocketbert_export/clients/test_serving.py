@@ -92,7 +92,6 @@ def test_unsuitable_models_are_refused(small_model: Model, tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.nightly
 def test_command_writes_it(small_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         "export",

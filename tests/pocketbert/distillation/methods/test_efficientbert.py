@@ -6,6 +6,7 @@ The teacher has 4 layers of width 30, the student 2 of width 20 with expressions
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -135,12 +136,18 @@ class Run:
     adapters: dict[str, tuple[np.ndarray, np.ndarray]]
 
 
+@functools.cache
+def networks(heads: tuple[TaskConfig, ...]) -> tuple[pb.Model, ...]:
+    """Teacher and student, which nothing changes."""
+    return tuple(pb.from_preset(config, heads, seed=seed) for seed, config in enumerate((TEACHER, STUDENT)))
+
+
 def run(task: TaskConfig | None, **options: Any) -> Run:
     method = EfficientBERT(max_length=23, **options)
     (stage,) = plan_stages(method, spec(task))
     stage = dataclasses.replace(stage, student_dropout=False)
     heads = () if task is None else (task,)
-    teacher, student = (pb.from_preset(config, heads, seed=seed) for seed, config in enumerate((TEACHER, STUDENT)))
+    teacher, student = networks(heads)
     adapters = dict(method.adapters(spec(task)))
     initialize_adapters(adapters, standard_deviation=0.3, seed=5)
     for name, adapter in adapters.items():

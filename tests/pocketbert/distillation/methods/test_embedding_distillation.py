@@ -60,7 +60,7 @@ def test_too_many_dimensions_are_refused(tmp_path: Path) -> None:
         EmbeddingDistillation(dimensions=(4, 4))
 
 
-@pytest.mark.nightly
+@pytest.mark.one_of_each("13")
 @pytest.mark.parametrize("dimensions", [None, 13])
 def test_student_follows_its_teacher(dimensions: int | None, tmp_path: Path) -> None:
     embedding = EmbeddingConfig(pooling="max", dimensions=dimensions)

@@ -177,13 +177,17 @@ STRATEGIES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def networks() -> tuple[pb.Model, pb.Model]:
+    """Teacher and student."""
+    return pb.from_preset(TEACHER, (TASK,), seed=12), pb.from_preset(STUDENT, (TASK,), seed=4)
+
+
 @pytest.mark.one_of_each
 @pytest.mark.parametrize("options", STRATEGIES, ids=lambda options: options["knowledge"])
 @pytest.mark.parametrize("top", [3, 1])
-def test_loss_matches_the_paper(options: dict[str, Any], top: int) -> None:
-    tested, batch = method(**options, top_layer=top), inputs()
-    teacher = pb.from_preset(TEACHER, (TASK,), seed=12)
-    student = pb.from_preset(STUDENT, (TASK,), seed=4)
+def test_loss_matches_the_paper(options: dict[str, Any], top: int, networks: tuple[pb.Model, pb.Model]) -> None:
+    tested, batch, (teacher, student) = method(**options, top_layer=top), inputs(), networks
     adapters = dict(tested.adapters(spec()))
     initialize_adapters(adapters, 0.2, seed=1)
     stage = plan_stages(tested, spec())[0]
@@ -233,10 +237,10 @@ def test_authors_threshold_covers_the_batch() -> None:
     assert method().uncacheable(stage) == ""
 
 
-def test_authors_targets_keep_their_shape() -> None:
+def test_authors_targets_keep_their_shape(networks: tuple[pb.Model, pb.Model]) -> None:
     tested, batch = method(preset="authors-code", knowledge="2,3,0.3"), inputs()
     stage = plan_stages(tested, spec())[0]
-    teacher = pb.from_preset(TEACHER, (TASK,), seed=12)
+    teacher, _ = networks
     targets = tested.targets(stage, teacher.features(batch, stage.teacher_features, training=False), batch)
     assert {name: tuple(value.shape) for name, value in targets.items()} == {
         "values_1": (3, 3, 30),
