@@ -28,7 +28,8 @@ Norm = Literal["layer_norm", "no_norm", "identity"]
 Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
-ModelType = Literal["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
+# The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
+MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert"]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
@@ -101,7 +102,7 @@ class EncoderConfig:
       initializer_range: standard deviation of initial weights.
     """
 
-    model_type: ModelType
+    model_type: str
     vocab_size: int
     hidden_size: int
     num_layers: int
@@ -154,7 +155,9 @@ class EncoderConfig:
             problems.append(
                 f"pad_token_id must be an id below vocab_size={self.vocab_size}; received {self.pad_token_id}"
             )
-        choices = {"model_type": ModelType, "activation": Activation, "norm": Norm, "pooler": Pooler}
+        if self.model_type not in MODEL_TYPES:
+            problems.append(f"model_type must be one of {', '.join(MODEL_TYPES)}; received {self.model_type!r}")
+        choices = {"activation": Activation, "norm": Norm, "pooler": Pooler}
         for name, accepted in {**choices, "embedding_projection": EmbeddingProjection}.items():
             problems += literal_problems(name, getattr(self, name), accepted)
         if self.embedding_projection == "none" and self.embedding_size != self.hidden_size:
@@ -182,11 +185,6 @@ class EncoderConfig:
     def block_size(self) -> int:
         """Width inside a layer: the bottleneck's, or `hidden_size` without one."""
         return self.bottleneck.size if self.bottleneck else self.hidden_size
-
-    @property
-    def sentence_activation(self) -> Literal["tanh", "relu"]:
-        """Activation between a sentence head's two linear maps on an encoder without a pooler."""
-        return "relu" if self.model_type == "distilbert" else "tanh"
 
     @property
     def reads_padding_id(self) -> bool:

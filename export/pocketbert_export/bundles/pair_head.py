@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
 from pocketbert.data.readers.text_pairs import single_texts
@@ -36,7 +37,7 @@ def text_encoder(model: Model) -> Model:
     else:
         path = "encoder.pooler." if config.pooler == "tanh" else f"heads.{next(iter(model.heads))}.dense."
         dense = {name: weights[path + name] for name in ("kernel", "bias")}
-        activation = "tanh" if config.pooler == "tanh" else config.sentence_activation
+        activation = "tanh" if config.pooler == "tanh" else family_of(config.model_type).head_activation
         embedding = EmbeddingConfig(
             pooling="cls", normalize=False, dimensions=config.hidden_size, dense_activation=activation
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.checkpoints.cross_encoders import with_activation
-from pocketbert.checkpoints.family_keys import tensor_family
+from pocketbert.checkpoints.families.family import Family
+from pocketbert.checkpoints.families.registry import FAMILIES, family_of
 from pocketbert.checkpoints.huggingface import read_config, write_config
 from pocketbert.checkpoints.module_layout import MODULES_NAME, load_headless, transformer_folder
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
@@ -141,7 +141,7 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
                 config, tasks = read_config(content, names.keys(), headless=headless)
             except UserError as error:
                 problems.append(str(error))
-            layers = {match[1] for name in names if (match := re.search(r"\.layer\.(\d+)\.", name))}
+            layers = {family_of(config.model_type).layer_of(name) for name in names} - {""} if config else set()
             if config and stored and config.num_layers > len(layers):
                 # Before anything is allocated.
                 problems.append(
@@ -153,7 +153,7 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
                 for name in names.keys() & earlier.keys():
                     load = functools.partial(earlier.pop, name)
                     names[name] = dataclasses.replace(names[name], load=load, transposed=False)
-                tensors = _read_tensors(names, specs, headless, problems, values is not None)
+                tensors = _read_tensors(names, specs, config, headless, problems, values is not None)
     vocabulary = read_vocabulary_files(folder, problems)
     if headless:
         tasks = ()
@@ -287,16 +287,16 @@ def write_directory(
 
 def _canonical_names(stored: Mapping[str, StoredTensor], model_type: str) -> dict[str, StoredTensor]:
     """Adds the family's prefix to an encoder saved without it."""
-    prefix = tensor_family(model_type.removeprefix(OWN_PREFIX))
-    if "embeddings.word_embeddings.weight" not in stored:
+    family = FAMILIES.get(model_type.removeprefix(OWN_PREFIX))
+    if family is None or family.word_table.removeprefix(f"{family.tensor_prefix}.") not in stored:
         return dict(stored)
-    parts = ("embeddings.", "encoder.", "transformer.", "pooler.")
-    return {f"{prefix}.{name}" if name.startswith(parts) else name: tensor for name, tensor in stored.items()}
+    return {family.prefixed(name): tensor for name, tensor in stored.items()}
 
 
 def _read_tensors(
     stored: Mapping[str, StoredTensor],
     specs: Mapping[str, TensorSpec],
+    config: EncoderConfig,
     headless: bool,
     problems: list[str],
     reads_values: bool,
@@ -306,13 +306,14 @@ def _read_tensors(
     named = {spec.name: spec for spec in by_path.values()}
     ignored = {spec.name for spec in specs.values()} - named.keys()
     present = dict(stored)
-    aliases = dict(_aliases(present))
+    family = family_of(config.model_type)
+    aliases = dict(_aliases(present, family))
     for alias, original in aliases.items():
         # A file may hold either of two tied tensors.
         if original not in present and original in named:
             present[original] = present.pop(alias)
     extra: set[str] = set()
-    encoder = next(name for name in named if name.endswith("word_embeddings.weight")).split(".")[0] + "."
+    encoder = f"{family.tensor_prefix}."
     for name in present.keys() - named.keys():
         tied_to = aliases.get(name)
         if 0 in present[name].shape or name in ignored or (headless and not name.startswith(encoder)):
@@ -339,15 +340,13 @@ def _read_tensors(
     return tensors
 
 
-def _aliases(names: Mapping[str, StoredTensor]) -> Iterator[tuple[str, str]]:
+def _aliases(names: Mapping[str, StoredTensor], family: Family) -> Iterator[tuple[str, str]]:
     """Yields optional copies in transformers' files, each with its original tensor."""
-    table = next((name for name in names if name.endswith(".embeddings.word_embeddings.weight")), "")
-    for head in ("cls.predictions", "lm_head"):
-        for alias, original in ((f"{head}.decoder.weight", table), (f"{head}.decoder.bias", f"{head}.bias")):
-            if alias in names:
-                yield alias, original
-    if "vocab_projector.weight" in names:
-        yield "vocab_projector.weight", table
+    table = family.word_table if family.word_table in names else ""
+    bias = family.tensor_name("cls.predictions.bias")
+    for part, original in (("weight", table), ("bias", bias)):
+        if (alias := family.tensor_name(f"cls.predictions.decoder.{part}")) in names:
+            yield alias, original
 
 
 def _is_copy(name: str, original: str, present: dict[str, StoredTensor]) -> bool:

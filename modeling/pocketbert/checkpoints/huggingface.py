@@ -17,6 +17,8 @@ from typing import Any
 
 from pocketbert.checkpoints import family_keys as keys
 from pocketbert.checkpoints.cross_encoders import cross_encoder_activation, cross_encoder_config
+from pocketbert.checkpoints.families.family import Family
+from pocketbert.checkpoints.families.registry import FAMILIES, family_of
 from pocketbert.checkpoints.module_layout import load_headless
 from pocketbert.checkpoints.name_maps import has_head, tensor_specs
 from pocketbert.checkpoints.own_config import (
@@ -31,13 +33,12 @@ from pocketbert.checkpoints.own_config import (
 from pocketbert.configs import (
     PRETRAINING_HEADS,
     TASK_RULES,
-    BottleneckConfig,
     EncoderConfig,
     TaskConfig,
     TaskKind,
     TaskRules,
 )
-from pocketbert.errors import UserError, raise_if_any
+from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.json_reading import read_values
 
 _MOST_LABELS = 1 << 16
@@ -60,26 +61,28 @@ def read_config(
     model_type = content.get("model_type")
     if isinstance(model_type, str) and model_type.startswith(OWN_PREFIX):
         return read_own(content)
-    if not isinstance(model_type, str) or model_type not in keys.KEYS:
-        types = ", ".join([*keys.KEYS, *(OWN_PREFIX + name for name in keys.KEYS)])
-        raise UserError(f"config.json: model_type must be one of {types}; received {model_type!r}")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        types = [*FAMILIES, *(OWN_PREFIX + name for name in FAMILIES)]
+        hint = did_you_mean(str(model_type), types)
+        raise UserError(f"config.json: model_type must be one of {', '.join(types)}; received {model_type!r}{hint}")
 
+    family = family_of(model_type)
     problems: list[str] = []
     block = own_block(content, {"pooler", "tasks"}, problems)
-    others = {"model_type", OWN_KEY, *keys.SAME_AS, *keys.TASK_KEYS, *keys.HARMLESS, *keys.FIXED_OF_HEADS}
-    fixed = keys.FIXED if headless else keys.FIXED | keys.FIXED_OF_HEADS
-    values = read_values(content, keys.KEYS[model_type], fixed=fixed, known=others, problems=problems)
-    if model_type == "distilbert":
-        values = {keys.RENAMED.get(key, key): value for key, value in values.items()} | keys.DISTILBERT
-    for key, same in keys.SAME_AS.items():
+    same_as = {**family.same_as, **keys.SAME_AS}
+    others = {"model_type", OWN_KEY, *same_as, *keys.TASK_KEYS, *keys.HARMLESS, *keys.FIXED_OF_HEADS}
+    fixed = {**keys.FIXED, **family.fixed, **({} if headless else keys.FIXED_OF_HEADS)}
+    values = family.bert_values(read_values(content, family.keys, fixed=fixed, known=others, problems=problems))
+    for key, same in same_as.items():
         if key in content and content[key] != values.get(same):
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
-    config = _encoder_config(model_type, values, block.get("pooler"), tensor_names, problems)
+    config = _encoder_config(family, values, block.get("pooler"), tensor_names, problems)
     tasks = _tasks(content, block, values, config, tensor_names, [] if headless else problems)
     masked_lm = not headless and any(task.rules.head == "masked_lm" for task in tasks)
-    if masked_lm and keys.tensor_family(model_type) == "roberta" and values.get("hidden_act") != "gelu":
+    required = family.masked_lm_activation
+    if masked_lm and required not in ("", values.get("hidden_act")):
         problems.append(
-            f"{keys.CLASS_PREFIX[model_type]}'s masked-LM head always uses gelu, so hidden_act must be gelu; "
+            f"{family.class_prefix}'s masked-LM head always uses {required}, so hidden_act must be {required}; "
             f"received {values.get('hidden_act')!r}"
         )
     raise_if_any(problems, "config.json")
@@ -111,77 +114,55 @@ def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
 
 
 def _encoder_config(
-    model_type: str,
+    family: Family,
     values: Mapping[str, Any],
     pooler: str | None,
     tensor_names: Collection[str],
     problems: list[str],
 ) -> EncoderConfig | None:
-    family = keys.tensor_family(model_type)
-    key = {name: name for name in ("hidden_act", "hidden_size", "intra_bottleneck_size", "num_attention_heads")}
-    if family == "distilbert":
-        key |= {bert_name: distilbert_name for distilbert_name, bert_name in keys.RENAMED.items()}
     if "hidden_act" in values and values["hidden_act"] not in keys.ACTIVATIONS:
         problems.append(
-            f"{key['hidden_act']} must be one of {', '.join(keys.ACTIVATIONS)}; received {values['hidden_act']!r}"
+            f"{family.key('hidden_act')} must be one of {', '.join(keys.ACTIVATIONS)}; received "
+            f"{values['hidden_act']!r}"
         )
-    norm = values.get("normalization_type", "layer_norm")
-    if norm not in ("layer_norm", "no_norm"):
-        problems.append(f"normalization_type must be layer_norm or no_norm; received {norm!r}")
-    width_key = "intra_bottleneck_size" if family == "mobilebert" else "hidden_size"
-    width, heads = values.get(width_key, 0), values.get("num_attention_heads", 1)
+    width, heads = values.get(family.head_width_key, 0), values.get("num_attention_heads", 1)
     if heads < 1 or width % heads:
         problems.append(
-            f"{key[width_key]} must be a multiple of {key['num_attention_heads']}; received {width} and {heads}"
+            f"{family.key(family.head_width_key)} must be a multiple of {family.key('num_attention_heads')}; received "
+            f"{width} and {heads}"
         )
-    bottleneck, projection = None, "none"
-    if family == "mobilebert":
-        projection = "word"
-        source = "shared" if values.get("key_query_shared_bottleneck") else "raw"
-        if values.get("use_bottleneck_attention"):
-            source = "bottleneck"
-        if source == "raw":
-            problems.append(
-                "transformers' MobileBERT has no unshared query and key, so key_query_shared_bottleneck or "
-                "use_bottleneck_attention must be true; received false for both; convert the original checkpoint"
-            )
-        bottleneck = (width, source)
+    problems += family.problems(values)
     if problems:
         return None
-    has_pooler = f"{family}.pooler.dense.weight" in tensor_names
-    found_pooler = "tanh" if has_pooler else "none"
-    if family == "mobilebert" and not values["classifier_activation"]:
-        found_pooler = "first_token"
-    # transformers' PyTorch MobileBERT keeps torch's default for the embedding's LayerNorm.
-    torch_default = family == "mobilebert" and norm == "layer_norm"
-    offset = values["pad_token_id"] + 1 if family == "roberta" else 0
+    offset = values["pad_token_id"] + 1 if family.positions_follow_padding else 0
+    fields = {
+        "model_type": family.model_type,
+        "vocab_size": values["vocab_size"],
+        "hidden_size": values["hidden_size"],
+        "num_layers": values["num_hidden_layers"],
+        "num_attention_heads": heads,
+        "head_size": width // heads,
+        "intermediate_size": values["intermediate_size"],
+        "num_feedforward_networks": 1,
+        "activation": keys.ACTIVATIONS[values["hidden_act"]],
+        "norm": "layer_norm",
+        "layer_norm_eps": float(values["layer_norm_eps"]),
+        "embedding_layer_norm_eps": float(values["layer_norm_eps"]),
+        "embedding_size": values["hidden_size"],
+        "embedding_projection": "none",
+        "trigram": False,
+        "max_position_embeddings": values["max_position_embeddings"] - offset,
+        "position_offset": offset,
+        "type_vocab_size": values["type_vocab_size"],
+        "pad_token_id": values["pad_token_id"],
+        "bottleneck": None,
+        "pooler": "tanh" if family.tensor_name("bert.pooler.dense.weight") in tensor_names else "none",
+        "hidden_dropout": float(values["hidden_dropout_prob"]),
+        "attention_dropout": float(values["attention_probs_dropout_prob"]),
+        "initializer_range": float(values["initializer_range"]),
+    }
     try:
-        return EncoderConfig(
-            model_type=model_type,  # type: ignore[arg-type]
-            vocab_size=values["vocab_size"],
-            hidden_size=values["hidden_size"],
-            num_layers=values["num_hidden_layers"],
-            num_attention_heads=heads,
-            head_size=width // heads,
-            intermediate_size=values["intermediate_size"],
-            num_feedforward_networks=values.get("num_feedforward_networks", 1),
-            activation=keys.ACTIVATIONS[values["hidden_act"]],  # type: ignore[arg-type]
-            norm=norm,  # type: ignore[arg-type]
-            layer_norm_eps=float(values["layer_norm_eps"]),
-            embedding_layer_norm_eps=1e-5 if torch_default else float(values["layer_norm_eps"]),
-            embedding_size=values.get("embedding_size", values["hidden_size"]),
-            embedding_projection=projection,  # type: ignore[arg-type]
-            trigram=family == "mobilebert",
-            max_position_embeddings=values["max_position_embeddings"] - offset,
-            position_offset=offset,
-            type_vocab_size=values["type_vocab_size"],
-            pad_token_id=values["pad_token_id"],
-            bottleneck=BottleneckConfig(size=bottleneck[0], query_key=bottleneck[1]) if bottleneck else None,  # type: ignore[arg-type]
-            pooler=pooler or found_pooler,  # type: ignore[arg-type]
-            hidden_dropout=float(values["hidden_dropout_prob"]),
-            attention_dropout=float(values["attention_probs_dropout_prob"]),
-            initializer_range=float(values["initializer_range"]),
-        )
+        return EncoderConfig(**{**fields, **family.encoder_fields(values), **({"pooler": pooler} if pooler else {})})
     except UserError as error:
         problems.append(str(error))
         return None
@@ -216,7 +197,7 @@ def _tasks(
         problems.append(f"problem_type must be one of {', '.join(by_problem_type)}; received {problem_type!r}")
     usual = "regression" if len(labels) == 1 else _PROBLEM_TYPE
     classifier = by_problem_type.get(problem_type or usual, by_problem_type[_PROBLEM_TYPE])
-    kinds = _kinds(keys.CLASS_PREFIX[content["model_type"]], options, classifier, problems)
+    kinds = _kinds(family_of(content["model_type"]), options, classifier, problems)
     # Pretraining checkpoints such as bert-base-uncased name one class and have the other head, too.
     if config is not None:
         kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
@@ -249,21 +230,20 @@ def _has_dropout(rules: TaskRules) -> bool:
     return rules.head == "sentence" or (rules.head == "linear" and rules.min_labels > 0)
 
 
-def _kinds(prefix: str, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
+def _kinds(family: Family, options: Mapping[str, Any], classifier: TaskKind, problems: list[str]) -> set[TaskKind]:
     """Head kinds in the classes under `architectures`; sequence classifiers have the kind `classifier`."""
     kinds_by_class: dict[str, tuple[TaskKind, ...]] = {"Model": ()}
     kinds_by_class |= {rules.architecture: (kind,) for kind, rules in TASK_RULES.items() if rules.architecture}
     kinds_by_class |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
-    if prefix in ("Roberta", "XLMRoberta", "DistilBert"):
-        # Pretrained without next sentences.
+    if not family.has_next_sentence:
         del kinds_by_class["ForNextSentencePrediction"], kinds_by_class["ForPreTraining"]
     kinds: set[TaskKind] = set()
     for name in options.get("architectures", ()):
-        suffix = str(name).removeprefix(prefix)
+        suffix = str(name).removeprefix(family.class_prefix)
         if suffix in kinds_by_class and suffix != name:
             kinds.update(kinds_by_class[suffix])
         else:
-            classes = ", ".join(prefix + name for name in kinds_by_class)
+            classes = ", ".join(family.class_prefix + name for name in kinds_by_class)
             problems.append(f"architectures must be one of {classes}; received {name!r}; {load_headless()}")
     return kinds
 
@@ -290,8 +270,9 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
     if kinds >= {*PRETRAINING_HEADS}:
         pretraining = [TASK_RULES[kind].architecture for kind in PRETRAINING_HEADS]
         suffixes = ["ForPreTraining", *(suffix for suffix in suffixes if suffix not in pretraining)]
-    content: dict[str, Any] = {
-        "architectures": [keys.CLASS_PREFIX[config.model_type] + suffix for suffix in suffixes or ["Model"]],
+    family = family_of(config.model_type)
+    values: dict[str, Any] = {
+        "architectures": [family.class_prefix + suffix for suffix in suffixes or ["Model"]],
         "attention_probs_dropout_prob": config.attention_dropout,
         "hidden_act": next(key for key, value in keys.ACTIVATIONS.items() if value == config.activation),
         "hidden_dropout_prob": config.hidden_dropout,
@@ -308,32 +289,12 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
         "type_vocab_size": config.type_vocab_size,
         "vocab_size": config.vocab_size,
     }
-    if config.model_type == "mobilebert":
-        query_key = config.bottleneck.query_key if config.bottleneck else "raw"
-        content |= {
-            "classifier_activation": config.pooler != "first_token",
-            "embedding_size": config.embedding_size,
-            "intra_bottleneck_size": config.block_size,
-            "key_query_shared_bottleneck": query_key == "shared",
-            "normalization_type": config.norm,
-            "num_feedforward_networks": config.num_feedforward_networks,
-            "trigram_input": config.trigram,
-            "true_hidden_size": config.block_size,
-            "use_bottleneck": config.bottleneck is not None,
-            "use_bottleneck_attention": query_key == "bottleneck",
-        }
-    elif config.model_type == "distilbert":
-        names = {bert_name: distilbert_name for distilbert_name, bert_name in keys.RENAMED.items()}
-        content = {names.get(key, key): value for key, value in content.items() if key not in keys.DISTILBERT}
-        content |= {"sinusoidal_pos_embds": False, "tie_weights_": True}
-    else:
-        content["position_embedding_type"] = "absolute"
-    dropout_key = "seq_classif_dropout" if config.model_type == "distilbert" else "classifier_dropout"
+    content = family.config_values(config, values)
     for task in tasks:
         if task.name:
             content.setdefault("finetuning_task", task.name)
         if _has_dropout(task.rules):
-            content.setdefault(dropout_key, task.dropout)
+            content.setdefault(family.key("classifier_dropout"), task.dropout)
         content |= cross_encoder_config(task)
         if task.labels and "id2label" not in content:
             content["id2label"] = {str(index): label for index, label in enumerate(task.labels)}

@@ -173,7 +173,7 @@ def write_model_garden(
     import yaml
 
     official_config = _official_config(config)
-    if config.activation == "gelu" and official_config.type != "mobilebert":
+    if config.activation == "gelu" and not config.trigram:
         raise UserError(
             "activation must be gelu_tanh or relu, since Model Garden's builder always uses the tanh form for BERT; "
             f"received {config.activation!r}; use to_model_garden in Python"

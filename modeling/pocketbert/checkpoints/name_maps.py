@@ -13,7 +13,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from pocketbert.checkpoints.family_keys import tensor_family
+from pocketbert.checkpoints.families.family import Family
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, head_names
 
 
@@ -45,22 +46,17 @@ def tensor_specs(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> dic
     """
     kinds = {task.kind for task in tasks}
     sentence_kinds = [kind for kind, rules in TASK_RULES.items() if kind in kinds and rules.head == "sentence"]
-    specs = dict(_encoder(config, has_sentence_head=bool(sentence_kinds)))
+    family = family_of(config.model_type)
+    specs = dict(_named(family, _encoder(config, family, has_sentence_head=bool(sentence_kinds))))
     for task, head in zip(tasks, head_names(tasks), strict=True):
         # transformers calls every sentence head `classifier`; further kinds on one encoder need names of their own.
-        for path, spec in _head(config, task, has_own_name=task.kind in sentence_kinds[1:]):
+        for path, spec in _named(family, _head(config, family, task, has_own_name=task.kind in sentence_kinds[1:])):
             if head != task.kind:
                 path = path.replace(f"heads.{task.kind}.", f"heads.{head}.")
             # transformers calls the heads for sentences and for tokens `classifier`.
             if head != task.kind or any(spec.name == other.name for other in specs.values()):
                 spec = dataclasses.replace(spec, name=f"heads.{head}.{spec.name}")
             specs[path] = spec
-    if config.model_type == "distilbert":
-        for path, spec in specs.items():
-            name = spec.name
-            for bert, distilbert in _DISTILBERT_NAMES.items():
-                name = name.replace(bert, distilbert)
-            specs[path] = dataclasses.replace(spec, name=name)
     return specs
 
 
@@ -80,39 +76,21 @@ def modern_name(name: str) -> str:
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", name)
 
 
-# BERT's name → DistilBERT's, for parts of a name.
-_DISTILBERT_NAMES = {
-    ".encoder.layer.": ".transformer.layer.",
-    ".attention.self.query.": ".attention.q_lin.",
-    ".attention.self.key.": ".attention.k_lin.",
-    ".attention.self.value.": ".attention.v_lin.",
-    ".attention.output.dense.": ".attention.out_lin.",
-    ".attention.output.LayerNorm.": ".sa_layer_norm.",
-    ".intermediate.dense.": ".ffn.lin1.",
-    ".output.dense.": ".ffn.lin2.",
-    ".output.LayerNorm.": ".output_layer_norm.",
-    "cls.predictions.transform.dense.": "vocab_transform.",
-    "cls.predictions.transform.LayerNorm.": "vocab_layer_norm.",
-    "cls.predictions.bias": "vocab_projector.bias",
-}
-
-
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
-_SENTENCE_DENSE = {
-    "bert": "bert.pooler.dense",
-    "mobilebert": "mobilebert.pooler.dense",
-    "roberta": "classifier.dense",
-    "distilbert": "pre_classifier",
-}
 _Specs = Iterator[tuple[str, TensorSpec]]
 
 
-def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
-    prefix = tensor_family(config.model_type)
+def _named(family: Family, specs: _Specs) -> _Specs:
+    """Gives tensors with BERT's names those of a family."""
+    for path, spec in specs:
+        yield path, dataclasses.replace(spec, name=family.tensor_name(spec.name))
+
+
+def _encoder(config: EncoderConfig, family: Family, *, has_sentence_head: bool) -> _Specs:
     hidden, block, attention = config.hidden_size, config.block_size, config.attention_size
     early_width = hidden if config.projects_words else config.embedding_size
 
-    stored = f"{prefix}.embeddings"
+    stored = "bert.embeddings"
     yield _table("encoder.embeddings.word", f"{stored}.word_embeddings", config.vocab_size, config.embedding_size)
     yield _table("encoder.embeddings.position", f"{stored}.position_embeddings", config.num_position_rows, early_width)
     if config.type_vocab_size:
@@ -126,7 +104,7 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
     yield from _norm(config, "encoder.embeddings.norm", f"{stored}.LayerNorm", early_width)
 
     for index in range(config.num_layers):
-        path, stored = f"encoder.layers.{index}", f"{prefix}.encoder.layer.{index}"
+        path, stored = f"encoder.layers.{index}", f"bert.encoder.layer.{index}"
         query_key_width = value_width = hidden
         if config.bottleneck:
             yield from _linear(f"{path}.bottleneck.input", f"{stored}.bottleneck.input.dense", hidden, block)
@@ -162,25 +140,23 @@ def _encoder(config: EncoderConfig, *, has_sentence_head: bool) -> _Specs:
             yield from _norm(config, f"{path}.bottleneck.output_norm", f"{stored}.output.bottleneck.LayerNorm", hidden)
 
     if config.pooler == "tanh":
-        # transformers' RoBERTa classifier owns this map and has no pooler.
-        roberta_head = prefix == "roberta" and has_sentence_head
-        stored = _SENTENCE_DENSE["roberta"] if roberta_head else f"{prefix}.pooler.dense"
+        stored = family.sentence_dense if family.pooler_in_head and has_sentence_head else "bert.pooler.dense"
         yield from _linear("encoder.pooler", stored, hidden, hidden)
 
 
-def _head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
+def _head(config: EncoderConfig, family: Family, task: TaskConfig, *, has_own_name: bool) -> _Specs:
     """A head's tensors, in the layout from its row in `TASK_RULES`."""
     path, rules = f"heads.{task.kind}", task.rules
     if rules.head == "linear":
         yield from _linear(f"{path}.output", rules.tensor, config.hidden_size, _num_outputs(task))
     elif rules.head == "sentence":
-        yield from _sentence_head(config, task, has_own_name=has_own_name)
+        yield from _sentence_head(config, family, task, has_own_name=has_own_name)
     elif rules.head == "masked_lm":
         yield from _masked_lm_head(config, path)
     elif rules.head == "parts":
         for part in task.tasks or ():
             # No class in transformers has these heads, so all weights have their own paths, even those of a known part.
-            for part_path, spec in _head(config, part, has_own_name=False):
+            for part_path, spec in _head(config, family, part, has_own_name=False):
                 stored = part_path.replace(f"heads.{part.kind}.", f"{path}.parts.{part.name}.", 1)
                 yield stored, TensorSpec(stored, spec.canonical_shape)
     elif rules.head is not None:
@@ -192,8 +168,8 @@ def _num_outputs(task: TaskConfig) -> int:
     return task.rules.num_outputs or len(task.labels)
 
 
-def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: bool) -> _Specs:
-    path, family, hidden = f"heads.{task.kind}", tensor_family(config.model_type), config.hidden_size
+def _sentence_head(config: EncoderConfig, family: Family, task: TaskConfig, *, has_own_name: bool) -> _Specs:
+    path, hidden = f"heads.{task.kind}", config.hidden_size
     stored = task.rules.tensor if has_own_name else "classifier"
     # No class in transformers has these heads, so none may find their weights.
     width, of_pairs = (4 * hidden, "pair_") if task.pairs == "separate" else (hidden, "")
@@ -202,23 +178,19 @@ def _sentence_head(config: EncoderConfig, task: TaskConfig, *, has_own_name: boo
         return
     if config.pooler == "none":
         # The head's tanh layer on the first token, like the pooler in BERT's classifier.
-        dense = f"{stored}.dense" if has_own_name else _SENTENCE_DENSE[family]
+        dense = f"{stored}.dense" if has_own_name else family.sentence_dense
         yield from _linear(f"{path}.dense", dense, hidden, hidden)
-    if family == "roberta":
-        stored += ".out_proj"
-    yield from _linear(f"{path}.output", of_pairs + stored, width, _num_outputs(task))
+    yield from _linear(f"{path}.output", of_pairs + stored + family.sentence_output, width, _num_outputs(task))
 
 
 def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:
-    roberta = tensor_family(config.model_type) == "roberta"
-    stored = "lm_head" if roberta else "cls.predictions"
-    dense, norm = ("dense", "layer_norm") if roberta else ("transform.dense", "transform.LayerNorm")
+    stored = "cls.predictions"
     # The word table, joined by `extra_table` for trigram inputs, makes the logits and must have this width.
     width = config.hidden_size if config.trigram else config.embedding_size
-    yield from _linear(f"{path}.transform", f"{stored}.{dense}", config.hidden_size, width)
+    yield from _linear(f"{path}.transform", f"{stored}.transform.dense", config.hidden_size, width)
     # A layer norm in every family; MobileBERT's head has it even if the encoder has NoNorm.
-    yield f"{path}.norm.gamma", TensorSpec(f"{stored}.{norm}.weight", (width,))
-    yield f"{path}.norm.beta", TensorSpec(f"{stored}.{norm}.bias", (width,))
+    yield f"{path}.norm.gamma", TensorSpec(f"{stored}.transform.LayerNorm.weight", (width,))
+    yield f"{path}.norm.beta", TensorSpec(f"{stored}.transform.LayerNorm.bias", (width,))
     yield f"{path}.bias", TensorSpec(f"{stored}.bias", (config.vocab_size,))
     if extra := width - config.embedding_size:
         # Stored transposed, although it is no linear map: transformers multiplies by it from the other side.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.checkpoints import sentence_keys as keys
+from pocketbert.checkpoints.families.registry import FAMILIES
 from pocketbert.checkpoints.module_layout import MODULES, MODULES_NAME, PACKAGE, load_headless, read_layout
 from pocketbert.checkpoints.own_config import OWN_KEY
 from pocketbert.checkpoints.stored_tensors import open_weights
@@ -29,11 +30,6 @@ from pocketbert_runtime.embedding_config import EmbeddingConfig
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SENTENCE_NAME = "sentence_bert_config.json"
-# The same file's names in version 0.2.
-_SENTENCE_NAMES = (
-    _SENTENCE_NAME,
-    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "xlm-roberta")),
-)
 _MODEL_NAME = "config_sentence_transformers.json"
 _ACTIVATIONS = {
     "tanh": "torch.nn.modules.activation.Tanh",
@@ -182,7 +178,8 @@ def _embedding(layout: Mapping[str, Path], model: Mapping[str, Any], problems: l
 
 def _sentence(folder: Path, accepted: keys.Keys, output: str, problems: list[str]) -> dict[str, Any]:
     """The transformer's options."""
-    name = next((name for name in _SENTENCE_NAMES if (folder / name).is_file()), _SENTENCE_NAME)
+    names = (_SENTENCE_NAME, *(family.sentence_config for family in FAMILIES.values() if family.sentence_config))
+    name = next((name for name in names if (folder / name).is_file()), _SENTENCE_NAME)
     sentence = keys.read_file(folder / name, accepted, problems)
     required = {"method": "forward", "method_output_name": output}
     text = sentence["modality_config"].get("text", required)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert.checkpoints.directory import VOCAB_NAME, ModelDirectory, name_problems
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.checkpoints.family_keys import HARMLESS
 from pocketbert.checkpoints.name_maps import TensorSpec, tensor_specs
 from pocketbert.checkpoints.vocabulary_files import vocabulary_problems
@@ -125,7 +126,7 @@ def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:
     """Returns the variable name for a weight in their checkpoints."""
     if path in _HEAD_NAMES:
         return _HEAD_NAMES[path]
-    name = re.sub(rf"^{config.model_type}\.", "bert.", spec.name)
+    name = re.sub(rf"^{family_of(config.model_type).tensor_prefix}\.", "bert.", spec.name)
     name = re.sub(r"\blayer\.(\d+)", r"layer_\1", name)
     name = re.sub(r"\bffn\.(\d+)", r"ffn_layer_\1", name).replace(".", "/")
     name = name.removesuffix("/weight") if name.endswith("_embeddings/weight") else name

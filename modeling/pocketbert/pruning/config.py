@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pocketbert.checkpoints.families.registry import FAMILIES
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import raise_if_any
 from pocketbert.options import option_problems
@@ -75,10 +76,11 @@ class PruneConfig:
         problems = []
         cuts = self.cuts_widths(teacher) or self.embedding_rank is not None
         if teacher.feedforward or (cuts and not can_be_narrowed(teacher)):
+            titles = [family.title for family in FAMILIES.values() if not family.has_bottlenecks]
             kind = "an EfficientBERT" if teacher.feedforward else f"a {teacher.model_type}"
             remedy = "" if teacher.feedforward else "; turn heads, intermediate_size and embedding_rank off"
             problems.append(
-                "the teacher must be a BERT, RoBERTa, XLM-R or DistilBERT, without bottlenecks and stacked "
+                f"the teacher must be a {', '.join(titles[:-1])} or {titles[-1]}, without bottlenecks and stacked "
                 f"feed-forward networks; received {kind}{remedy}"
             )
         last = max(self.teacher_layers, default=0)

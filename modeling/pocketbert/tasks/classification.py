@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense
 from pocketbert.layers.dropout import Dropout
@@ -43,7 +44,7 @@ class SentenceHead(tf_keras.layers.Layer):
             self.dense = Dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(task.dropout)
         self.output_projection = Dense(config.hidden_size * (FEATURES if self._separates_pairs else 1), outputs)
-        self._activation = config.sentence_activation
+        self._activation = family_of(config.model_type).head_activation
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, outputs]."""

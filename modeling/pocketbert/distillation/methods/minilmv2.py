@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import EncoderConfig
 from pocketbert.distillation.method import DistillationSpec, Method, segment_problems, text_segments
 from pocketbert.distillation.predictions import logits_by_name, prediction_terms
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 
 _VECTORS = {"q": "queries", "k": "keys", "v": "values"}
 RELATIONS = tuple(one + other for one in _VECTORS for other in _VECTORS)
-# Section 3.2: the best layer, counted from 1, for teachers with 24.
-_LARGE_LAYERS = {"bert": 21, "roberta": 19, "xlm-roberta": 19}
 _LARGE_WIDTH = 1024
-# Section 4.1 has another β₂ for 12 layers of width 768, distilled from RoBERTa.
-_ROBERTA_BASE = ("roberta", 12, 768)
+# Layers and width of students with a β₂ of their own (section 4.1).
+_BASE = (12, 768)
 # Appendix C.
 _TASK_LENGTH = 128
 
@@ -185,6 +184,7 @@ class MiniLMv2(Method):
     def resolved(self, spec: DistillationSpec) -> MiniLMv2:
         """Returns a copy with the preset's values for options without one."""
         first_version, student = self.preset == "minilm", spec.student
+        family, is_base = family_of(student.model_type), (student.num_layers, student.hidden_size) == _BASE
         large = spec.teacher.attention_size >= _LARGE_WIDTH
         values: dict[str, int | float | tuple[str, ...]] = {
             "relations": ("qk", "vv") if first_version else ("qq", "kk", "vv"),
@@ -193,7 +193,7 @@ class MiniLMv2(Method):
             "max_length": 512,
             "batch_size": 256,
             "learning_rate": 6e-4,
-            "beta_2": 0.98 if (student.model_type, student.num_layers, student.hidden_size) == _ROBERTA_BASE else 0.999,
+            "beta_2": family.relation_beta_2 if is_base else 0.999,
         }
         if spec.task is not None:
             from pocketbert.tasks.registry import get_task
@@ -204,7 +204,7 @@ class MiniLMv2(Method):
         missing = {name: value for name, value in values.items() if getattr(self, name) in (None, ())}
         if self.steps is None and self.epochs is None:
             # Section 4.1.
-            text_steps = 1_000_000 if spec.teacher.model_type == "xlm-roberta" else 400_000
+            text_steps = family_of(spec.teacher.model_type).relation_steps
             missing |= {"steps": text_steps} if spec.task is None else {"epochs": 10}
         return dataclasses.replace(self, **missing)  # type: ignore[arg-type]
 
@@ -244,9 +244,8 @@ class MiniLMv2(Method):
 
 def default_teacher_layer(teacher: EncoderConfig) -> int:
     """Returns the paper's teacher layer, counted from 1 (section 3.2): 21 or 19 for 24 layers, otherwise the last."""
-    if teacher.num_layers == 24:
-        return _LARGE_LAYERS.get(teacher.model_type, teacher.num_layers)
-    return teacher.num_layers
+    layer = family_of(teacher.model_type).relation_layer if teacher.num_layers == 24 else None
+    return layer or teacher.num_layers
 
 
 def _finetuning_stage(spec: DistillationSpec, method: MiniLMv2) -> Stage:

@@ -1,0 +1,1 @@
+"""Families of encoders, one file each; `registry` has the table."""
