@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeAlias
 
 from pocketbert_runtime.errors import UserError, raise_if_any
 
-TokenizerKind = Literal["wordpiece", "byte_bpe", "unigram"]
+# A name in `TOKENIZER_KINDS`. Each row there has a file in `tokenizers/kinds`.
+TokenizerKind: TypeAlias = str
+TOKENIZER_KINDS: tuple[TokenizerKind, ...] = ("wordpiece", "byte_bpe", "unigram")
+# Bundles and records that name no kind have this one.
+UNNAMED_KIND: TokenizerKind = "wordpiece"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import pytest
 
 from pocketbert_export.bundles.schema import SCHEMAS
 from pocketbert_runtime.bundles.description import OTHER_TOKENIZERS_VERSION
-from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 
 pytestmark = pytest.mark.java
 
@@ -100,6 +100,6 @@ def test_tokenizers_and_files_match_exporter() -> None:
     source = (CORE / "main/java/org/pocketbert/bundle/TokenizerKind.java").read_text(encoding="utf-8")
     constants = {
         kind.lower(): tuple(re.findall(r'"([^"]+)"', files))
-        for kind, files in re.findall(r"^  ([A-Z_]+)\(([^)]*)\)[,;]$", source, re.M)
+        for kind, files in re.findall(r"^  ([A-Z_]+)\(([^)]*)\) \{$", source, re.M)
     }
-    assert constants == FILE_NAMES
+    assert constants == {kind: rules.files for kind, rules in TOKENIZER_RULES.items()}

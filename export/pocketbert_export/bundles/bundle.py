@@ -227,9 +227,9 @@ def _content_problems(directory: Path, description: Mapping[str, Any]) -> list[s
     vocabulary = vocabulary_in(directory, description["tokenizer"])
     tokens, size = len(vocabulary.tokens()), description["tokenizer"]["vocab_size"]
     if tokens != size:
-        unit = "lines" if vocabulary.kind == "wordpiece" else "tokens"
         problems.append(
-            f"{vocabulary.path.name} must have {size} {unit}, the vocab_size of {BUNDLE_FILE}; it has {tokens}"
+            f"{vocabulary.path.name} must have {size} {vocabulary.rules.unit}, the vocab_size of {BUNDLE_FILE}; it has "
+            f"{tokens}"
         )
     stated = {token.content: token.id for token in vocabulary.added}
     if stated and read_json(directory / ADDED_NAME, where=ADDED_NAME) != stated:

@@ -36,19 +36,21 @@ def describe(
     """Returns the entries for `bundle.json` from model and options; `runtime` is the oldest supported one."""
     assert model.tokenizer is not None
     vocabulary = model.tokenizer.vocabulary
-    is_wordpiece = vocabulary.kind == "wordpiece"
-    tokenizer: dict[str, Any] = dataclasses.asdict(vocabulary.options) if is_wordpiece else {"kind": vocabulary.kind}
+    rules = vocabulary.rules
+    tokenizer: dict[str, Any] = (
+        dataclasses.asdict(vocabulary.options) if rules.has_options else {"kind": vocabulary.kind}
+    )
     if vocabulary.add_prefix_space:
         tokenizer["add_prefix_space"] = True
     if vocabulary.truncation != HEAD:
         tokenizer["truncation"] = vocabulary.truncation
     if vocabulary.added:
         tokenizer["added_tokens"] = [dataclasses.asdict(token) for token in vocabulary.added]
-        if vocabulary.kind == "unigram":
+        if rules.joins_spaces:
             tokenizer["keeps_space"] = vocabulary.keeps_space
     outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
     return {
-        "schema_version": SCHEMA_VERSION if is_wordpiece else OTHER_TOKENIZERS_VERSION,
+        "schema_version": SCHEMA_VERSION if rules.has_options else OTHER_TOKENIZERS_VERSION,
         "task": task_fields(model.task),
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],

@@ -9,6 +9,7 @@ from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert_runtime.bundles.description import FILE_NAME, OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.truncation import PATTERN
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
@@ -121,7 +122,7 @@ SCHEMA: dict[str, Any] = {
         goldens=_list(_object(text=_TEXT, pair=_TEXT_OR_NULL, length=_COUNT, inputs=_GOLDEN_INPUTS)),
     ),
 }
-_OTHER_KINDS = {"enum": ["byte_bpe", "unigram"]}
+_OTHER_KINDS = {"enum": [kind for kind, rules in TOKENIZER_RULES.items() if not rules.has_options]}
 _OTHERS = {
     "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
     # For unigram with added tokens, and byte-level BPE; see `Vocabulary`.

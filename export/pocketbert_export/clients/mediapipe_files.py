@@ -321,7 +321,7 @@ def _asks(task: TaskConfig | None) -> bool:
 
 
 def _tokenizer_problems(vocabulary: Vocabulary | None) -> list[str]:
-    if vocabulary is not None and vocabulary.kind != "wordpiece":
+    if vocabulary is not None and not vocabulary.rules.has_options:
         return [f"the client needs a WordPiece tokenizer; received {vocabulary.kind} ({vocabulary.path.name})"]
     if vocabulary is not None and not vocabulary.options.lowercase:
         return ["the client lower-cases all texts; received a cased model"]

@@ -65,7 +65,7 @@ def _tokenizer_text(tokenizer: Tokenizer) -> str:
     # The acute accent is a separate character. Short lengths truncate the end.
     text = f"東京 {word.upper()} {word[0]}\u0301{word[1:]} Café Ångström, ÎLE de l'Été, GRÖSSE 大"
     # A normalizer decomposes these, and joins the spaces.
-    return text if tokenizer.vocabulary.kind == "wordpiece" else f"½  {text} ﬁ"
+    return text if tokenizer.vocabulary.rules.has_options else f"½  {text} ﬁ"
 
 
 def _added_token_texts(tokenizer: Tokenizer, room: int) -> list[str]:

@@ -25,23 +25,15 @@ from pocketbert.configs import TokenizerKind
 from pocketbert.files import write_json
 from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
-from pocketbert_runtime.tokenizers import special_tokens as roberta
 from pocketbert_runtime.tokenizers.added_tokens import (
     FLAGS,
     AddedToken,
     added_problems,
     default_special,
-    special_tokens,
 )
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
-from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MASK, PAD, SEP, UNK
 
-_BERT = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
-_ROBERTA = {"bos_token": roberta.BOS, "cls_token": roberta.BOS, "eos_token": roberta.EOS, "sep_token": roberta.EOS} | {
-    "pad_token": roberta.PAD,
-    "unk_token": roberta.UNK,
-    "mask_token": roberta.MASK,
-}
 _DECODER = "added_tokens_decoder"
 _NO_ID = -1
 _FIELDS = {"content", "id", "__type", *FLAGS}
@@ -112,7 +104,7 @@ def read_added_tokens(
     """Returns a tokenizer's added tokens, without its kind's special tokens unless these have unusual flags."""
     count = len(problems)
     specials = stated.specials(problems)
-    for name, content in (_BERT if kind == "wordpiece" else _ROBERTA).items():
+    for name, content in TOKENIZER_RULES[kind].special_names.items():
         token = specials.get(name, content)
         received = token if isinstance(token, str) else token.content
         if received != content:
@@ -173,13 +165,14 @@ def _overridden(earlier: AddedToken, token: AddedToken) -> AddedToken:
 
 def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) -> bool:
     """Whether a token is one of the kind's special tokens, with its default flags."""
-    if token.content not in special_tokens(kind):
+    rules = TOKENIZER_RULES[kind]
+    if token.content not in rules.special_tokens:
         return False
     default = default_special(kind, token.content, ids.get(token.content, token.id))
-    if kind != "wordpiece":
+    if not rules.has_options:
         # Only the token itself has its normalized form, and no normalizer changes it.
         token = dataclasses.replace(token, normalized=False)
-    if kind == "unigram":
+    if rules.joins_spaces:
         # The normalizer removes white space anyway; transformers 5 leaves out the flag of <mask>.
         token = dataclasses.replace(token, lstrip=default.lstrip)
     return token == default
@@ -267,7 +260,7 @@ def write_added_tokens(folder: Path, vocabulary: Vocabulary) -> dict[str, Any]:
     behind = {token.content: token.id for token in vocabulary.added if token.content not in base}
     if behind:
         write_json(folder / ADDED_NAME, behind)
-    specials = special_tokens(vocabulary.kind)
+    specials = vocabulary.rules.special_tokens
     return {
         "added_tokens_decoder": {
             str(token.id): {"content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}}

@@ -62,7 +62,7 @@ class DirectoryDescription:
     @property
     def vocab_path(self) -> Path | None:
         """The WordPiece vocabulary, or None if the directory has none."""
-        return self.vocabulary.path if self.vocabulary and self.vocabulary.kind == "wordpiece" else None
+        return self.vocabulary.path if self.vocabulary and self.vocabulary.rules.has_options else None
 
     @property
     def tokenizer(self) -> TokenizerConfig | None:

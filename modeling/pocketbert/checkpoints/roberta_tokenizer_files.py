@@ -17,6 +17,7 @@ from pocketbert.configs import TokenizerKind
 from pocketbert.progress import log_info
 from pocketbert_runtime.tokenizers.added_tokens import default_special
 from pocketbert_runtime.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.sentencepiece_model import (
     fairseq_scores,
     fairseq_tokens,
@@ -81,7 +82,7 @@ class TokenizerJson:
 
 def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
     """Returns a tokenizer_config.json's content; transformers makes the same tokenizer with it."""
-    if vocabulary.kind == "byte_bpe":
+    if vocabulary.rules.tokens_are_bytes:
         prefix = vocabulary.add_prefix_space
         options = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
     else:
@@ -92,7 +93,7 @@ def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
 def parse_tokenizer_json(parts: Mapping[str, Any], kind: TokenizerKind, problems: list[str]) -> TokenizerJson:
     """Reads a tokenizer.json's parsed content."""
     problems += common_problems(parts, PAD)
-    return _byte_bpe(parts, problems) if kind == "byte_bpe" else _unigram(parts, problems)
+    return _byte_bpe(parts, problems) if TOKENIZER_RULES[kind].tokens_are_bytes else _unigram(parts, problems)
 
 
 def _byte_bpe(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
@@ -168,7 +169,7 @@ def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     tokens = fairseq_tokens(model)
     ids = {token: position for position, token in enumerate(tokens)}
     scores = [0.0] * 4 + [score for _, score in fairseq_scores(model)] + [0.0]
-    added = {token: default_special("unigram", token, ids[token]) for token in ROBERTA_SPECIAL_TOKENS}
+    added = {token: default_special(vocabulary.kind, token, ids[token]) for token in ROBERTA_SPECIAL_TOKENS}
     added |= {token.content: token for token in vocabulary.added}
     charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}

@@ -74,7 +74,7 @@ class Modules:
             problems.append(
                 f"word_embedding_dimension must be the encoder's hidden size, {hidden_size}; received {self.width}"
             )
-        if self.lowercase and vocabulary and vocabulary.kind != "wordpiece":
+        if self.lowercase and vocabulary and not vocabulary.rules.has_options:
             problems.append(f"do_lower_case must be false for {vocabulary.path.name}; received true")
         elif self.lowercase and vocabulary and not vocabulary.options.lowercase:
             problems.append(

@@ -7,6 +7,7 @@ from typing import Any
 
 from pocketbert.configs import TokenizerKind
 from pocketbert.progress import log_info
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 
 CONFIG_NAME = "tokenizer_config.json"
 MAP_NAME = "special_tokens_map.json"
@@ -39,24 +40,6 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "split_special_tokens": (False,),
     "truncation_side": ("right", "left"),
 }
-_FIXED_OF_KIND: dict[TokenizerKind, dict[str, tuple[object, ...]]] = {
-    "wordpiece": {
-        "add_prefix_space": (False,),
-        "clean_text": (True,),
-        "do_basic_tokenize": (True,),
-        "max_input_chars_per_word": (100,),
-        "wordpieces_prefix": ("##",),
-    },
-    "byte_bpe": {"add_prefix_space": (False, True), "dropout": (0, 0.0), "use_regex": (True,)},
-    # Metaspace's own option decides; transformers 5 writes this one in every directory.
-    # transformers 5 counts `unk_id` in the sentencepiece model.
-    "unigram": {
-        "add_prefix_space": (False, True),
-        "keep_accents": (True,),
-        "sp_model_kwargs": ({},),
-        "unk_id": (0, 3),
-    },
-}
 _READ = {"added_tokens_decoder", TRUNCATION_KEY, *NAMED_TOKENS, *LISTED_TOKENS}
 # BERT's options. Conversions leave them in other tokenizers' files, and their fast classes ignore them.
 _BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chinese_chars"}
@@ -64,10 +47,11 @@ _BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chin
 
 def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
     """Lists problems with keys in a tokenizer_config.json: unknown ones, and unsupported values."""
-    fixed = _FIXED | _FIXED_OF_KIND[kind]
+    rules = TOKENIZER_RULES[kind]
+    fixed = {**_FIXED, **rules.config_keys}
     accepted = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
     problems = unknown_keys(content, accepted, CONFIG_NAME)
-    if kind != "wordpiece" and content.get("do_lower_case"):
+    if not rules.has_options and content.get("do_lower_case"):
         log_info(f"do_lower_case in {CONFIG_NAME} does not count: {kind} keeps the case, also in transformers")
     problems += [
         f"{key} in {CONFIG_NAME} must be {accepted[0]!r}; received {content[key]!r:.60}"

@@ -32,26 +32,12 @@ from pocketbert.progress import log_info
 from pocketbert_runtime.json_reading import read_json
 from pocketbert_runtime.tokenizers.added_tokens import appended
 from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, load_model, make_model, read_model
 from pocketbert_runtime.tokenizers.special_tokens import PAD
-from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
 
-# `model.type` in tokenizer.json → kind.
-_TYPES: dict[str, TokenizerKind] = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
-# Classes in transformers, without "Tokenizer" and "Fast".
-_CLASSES: dict[str, TokenizerKind] = {
-    "Bert": "wordpiece",
-    "ConvBert": "wordpiece",
-    "DistilBert": "wordpiece",
-    "Electra": "wordpiece",
-    "MobileBert": "wordpiece",
-    "SqueezeBert": "wordpiece",
-    "Bart": "byte_bpe",
-    "Longformer": "byte_bpe",
-    "Roberta": "byte_bpe",
-    "XLMRoberta": "unigram",
-}
 # Classes that follow tokenizer.json, whatever tokenizer_config.json says: in transformers 4 and 5.
 _BARE_CLASSES = ("PreTrained", "TokenizersBackend")
 
@@ -63,15 +49,16 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     otherwise must agree with them. A tokenizer.json's content becomes temporary files.
     """
     config = read_json_object(path / CONFIG_NAME, problems, required=False) or {}
-    present = {kind: [name for name in names if (path / name).exists()] for kind, names in FILE_NAMES.items()}
+    files = {kind: rules.files for kind, rules in TOKENIZER_RULES.items()}
+    present = {kind: [name for name in names if (path / name).exists()] for kind, names in files.items()}
     kinds = [kind for kind, names in present.items() if names]
     if len(kinds) > 1:
         names = ", ".join(name for names in present.values() for name in names)
         problems.append(f"a model directory must have the files of one tokenizer; received {names}; remove the others")
         return None
     kind = kinds[0] if kinds else None
-    if kind is not None and len(present[kind]) < len(FILE_NAMES[kind]):
-        problems.append(f"{' and '.join(FILE_NAMES[kind])} belong together; received only {present[kind][0]}")
+    if kind is not None and len(present[kind]) < len(files[kind]):
+        problems.append(f"{' and '.join(files[kind])} belong together; received only {present[kind][0]}")
         return None
     parts: Mapping[str, Any] | None = None
     if (path / TOKENIZER_NAME).exists():
@@ -82,11 +69,13 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
             return None
         parts = content if isinstance(content, dict) else {}
         model = parts.get("model")
-        stored = _TYPES.get(str(model.get("type")) if isinstance(model, dict) else "")
+        kinds_by_type = {rules.json_type: kind for kind, rules in TOKENIZER_RULES.items()}
+        stored = kinds_by_type.get(str(model.get("type")) if isinstance(model, dict) else "")
         if stored is None:
             received = model.get("type") if isinstance(model, dict) else model
+            *types, last = kinds_by_type
             problems.append(
-                f"{TOKENIZER_NAME}: model must be of type WordPiece, BPE or Unigram; received {received!r:.60}"
+                f"{TOKENIZER_NAME}: model must be of type {', '.join(types)} or {last}; received {received!r:.60}"
             )
             return None
         if kind is not None and stored != kind:
@@ -99,7 +88,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
         return None
     problems += _class_problems(config, kind)
     problems += config_key_problems(config, kind)
-    if kind == "wordpiece":
+    if TOKENIZER_RULES[kind].has_options:
         vocabulary = _wordpiece(path, config, parts, problems)
     else:
         vocabulary = _roberta(path, kind, bool(present[kind]), config, parts, problems)
@@ -123,17 +112,17 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
       vocabulary: the files; a WordPiece vocabulary without options gets no tokenizer_config.json.
       max_length: maximum sequence length.
     """
-    for source, name in zip(vocabulary.files, FILE_NAMES[vocabulary.kind], strict=True):
+    for source, name in zip(vocabulary.files, vocabulary.rules.files, strict=True):
         shutil.copyfile(source, folder / name)
     cut = truncation_keys(vocabulary.truncation)
-    if vocabulary.kind != "wordpiece":
+    if not vocabulary.rules.has_options:
         content = write_config(vocabulary, max_length)
     elif vocabulary.config is not None or vocabulary.added or cut:
         content = write_tokenizer_config(vocabulary.options, max_length)
     else:
         return
     write_json(folder / CONFIG_NAME, content | cut | write_added_tokens(folder, vocabulary))
-    if vocabulary.kind == "unigram" and vocabulary.added:
+    if vocabulary.rules.joins_spaces and vocabulary.added:
         write_json(folder / TOKENIZER_NAME, unigram_tokenizer_json(vocabulary))
 
 
@@ -141,14 +130,14 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
     """Lists problems with an encoder's vocabulary: invalid files, or another number of tokens than embeddings."""
     name = vocabulary.path.name
     try:
-        tokens = read_tokens(vocabulary.path) if vocabulary.kind == "wordpiece" else vocabulary.base_tokens()
-        if vocabulary.kind == "unigram":
+        tokens = read_tokens(vocabulary.path) if vocabulary.rules.has_options else vocabulary.base_tokens()
+        if vocabulary.rules.joins_spaces:
             # A damaged character map shows only here.
             load_model(vocabulary.path)
     except UserError as error:
         return [str(error)]
     problems = []
-    if vocabulary.kind == "wordpiece":
+    if vocabulary.rules.has_options:
         problems += [f"{name}: {problem}" for problem in token_problems(tokens)]
     elif config.reads_padding_id and tokens.index(PAD) != config.pad_token_id:
         problems.append(
@@ -171,7 +160,7 @@ def _class_name(config: Mapping[str, Any]) -> str:
 
 def _class_problems(config: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
     name = _class_name(config)
-    declared = _CLASSES.get(name)
+    declared = next((other for other, rules in TOKENIZER_RULES.items() if name in rules.classes), None)
     if not name or name in _BARE_CLASSES or declared == kind:
         return []
     if declared is not None:
@@ -179,7 +168,7 @@ def _class_problems(config: Mapping[str, Any], kind: TokenizerKind) -> list[str]
             f"tokenizer_class in {CONFIG_NAME} must be that of the files, which are of {kind}; received "
             f"{config['tokenizer_class']}; take all files from one model"
         ]
-    classes = ", ".join(f"{name}Tokenizer" for name, its_kind in _CLASSES.items() if its_kind == kind)
+    classes = ", ".join(f"{name}Tokenizer" for name in TOKENIZER_RULES[kind].classes)
     return [
         f"tokenizer_class in {CONFIG_NAME} must be one of {classes}; received {str(config['tokenizer_class'])[:60]}, "
         "which may split texts in another way"
@@ -190,7 +179,7 @@ def _wordpiece(
     path: Path, config: Mapping[str, Any], parts: Mapping[str, Any] | None, problems: list[str]
 ) -> Vocabulary | None:
     options = read_tokenizer_config(config, problems)
-    vocab_path = path / FILE_NAMES["wordpiece"][0]
+    vocab_path = path / "vocab.txt"
     if parts is None:
         return Vocabulary(path=vocab_path, config=TokenizerConfig(**options) if options else None)
     part_problems: list[str] = []
@@ -251,11 +240,11 @@ def _roberta(
     problems: list[str],
 ) -> Vocabulary | None:
     """The byte-level BPE or unigram vocabulary, from files, from a tokenizer.json, or both."""
-    names = FILE_NAMES[kind]
-    vocabulary = None
+    rules, vocabulary = TOKENIZER_RULES[kind], None
+    names = rules.files
     if has_files:
-        merges = path / names[1] if kind == "byte_bpe" else None
-        prefix = kind == "byte_bpe" and config.get("add_prefix_space") is True
+        merges = path / names[1] if len(names) > 1 else None
+        prefix = rules.tokens_are_bytes and config.get("add_prefix_space") is True
         vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind, add_prefix_space=prefix)
     if parts is None:
         return vocabulary
@@ -268,7 +257,7 @@ def _roberta(
     if own_prefix is None and _class_name(config) not in _BARE_CLASSES:
         # The default in transformers' class; it replaces the value in tokenizer.json.
         own_prefix = False if _class_name(config) else stored.add_prefix_space
-    if kind == "byte_bpe" and own_prefix is not None and own_prefix != stored.add_prefix_space:
+    if rules.tokens_are_bytes and own_prefix is not None and own_prefix != stored.add_prefix_space:
         problems.append(
             f"add_prefix_space must be the same in {CONFIG_NAME} and {TOKENIZER_NAME}; received {own_prefix} and "
             f"{stored.add_prefix_space}; correct the file that does not suit the model's training"
@@ -289,8 +278,7 @@ def _roberta(
 
 
 def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
-    if vocabulary.kind == "byte_bpe":
-        assert vocabulary.merges is not None
+    if vocabulary.merges is not None:
         files = read_byte_bpe(vocabulary.path, vocabulary.merges)
         return (files.tokens, files.merges) == (stored.tokens, stored.merges)
     model = read_model(vocabulary.path)
@@ -300,8 +288,9 @@ def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
 
 def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
     """Writes temporary files with a tokenizer.json's content."""
-    names = FILE_NAMES[kind]
-    if kind == "byte_bpe":
+    rules = TOKENIZER_RULES[kind]
+    names = rules.files
+    if rules.tokens_are_bytes:
         ids = {token: index for index, token in enumerate(stored.tokens)}
         merges = "".join(f"{left} {right}\n" for left, right in stored.merges)
         path = kept_file(json.dumps(ids, ensure_ascii=False).encode(), names[0])

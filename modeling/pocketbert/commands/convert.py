@@ -101,7 +101,7 @@ def _to_directory(options: ConvertOptions) -> dict[str, Any]:
 
 def _vocabulary(options: ConvertOptions, vocabulary: Vocabulary | None) -> Vocabulary | None:
     """Takes the vocabulary from --vocab, else the input, with its tokenizer options."""
-    if vocabulary is not None and vocabulary.kind != "wordpiece":
+    if vocabulary is not None and not vocabulary.rules.has_options:
         if options.vocab or options.lowercase is not None:
             raise UserError(
                 f"--vocab and --lowercase are for WordPiece; received a model with {vocabulary.path.name}; "

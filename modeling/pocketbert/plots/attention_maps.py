@@ -133,7 +133,7 @@ def shown_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     """Returns tokens as a reader knows them: byte-level BPE decoded, with XLM-R's sign for a space in front."""
     tokens = tokenizer.vocabulary.tokens()
     texts = [tokens[index] for index in ids]
-    if tokenizer.vocabulary.kind == "byte_bpe":
+    if tokenizer.vocabulary.rules.tokens_are_bytes:
         from tokenizers.decoders import ByteLevel
 
         decode = ByteLevel().decode

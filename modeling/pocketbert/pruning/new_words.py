@@ -99,14 +99,14 @@ def extend_vocabulary_from_text(
     if not number:
         raise UserError(f"the measurement needs at least {MEASURED_EVERY} paragraphs; received fewer; give dev_text")
     rates = [_count_tokens(tokenizer, measured) / number for tokenizer in (before, open_tokenizer(extended))]
-    space = " " if vocabulary.kind == "byte_bpe" else ""
+    space = " " if vocabulary.rules.tokens_are_bytes else ""
     result = write_extended(directory, extended, [space + word for word in words], output, overwrite=overwrite)
     return TextExtendResult(**vars(result), words=number, tokens_per_word=(rates[0], rates[1]))
 
 
 def _useful_words(tokenizer: Tokenizer, paragraphs: Iterable[str], min_count: int) -> list[str]:
     """Returns words with several tokens, the most useful first; see `extend_vocabulary_from_text`."""
-    lowercase = tokenizer.vocabulary.kind == "wordpiece" and tokenizer.vocabulary.options.lowercase
+    lowercase = tokenizer.vocabulary.lowercase
     counts: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for batch in batches_of(paragraphs, "counting words"):
@@ -136,7 +136,7 @@ def _with_words(vocabulary: Vocabulary, candidates: Sequence[str], count: int) -
     """Adds the first `count` candidates that the tokenizer finds as themselves; returns vocabulary and words."""
     known = {*vocabulary.tokens()}
     remaining = [word for word in candidates if word not in known]
-    flags = {"single_word": True, "normalized": True, "lstrip": vocabulary.kind != "wordpiece"}
+    flags = {"single_word": True, "normalized": True, "lstrip": vocabulary.rules.takes_space}
     while True:
         words = remaining[:count]
         extended = with_tokens(vocabulary, words, **flags)

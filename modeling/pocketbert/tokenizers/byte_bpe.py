@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,3 +64,28 @@ class ByteBPETokenizer(PythonTokenizer):
         )
         core = byte_bpe(vocabulary, special_tokens_in_text)
         super().__init__("byte_bpe_tokenizer", core, special_tokens_in_text)
+
+
+def open_vocabulary(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText) -> ByteBPETokenizer:
+    """Makes a vocabulary's tokenizer; raises `UserError` if a file is invalid."""
+    assert vocabulary.merges is not None
+    return ByteBPETokenizer(
+        vocabulary.path,
+        vocabulary.merges,
+        special_tokens_in_text,
+        added_tokens=vocabulary.added,
+        add_prefix_space=vocabulary.add_prefix_space,
+        truncation=vocabulary.truncation,
+    )
+
+
+def write_kept(vocabulary: Vocabulary, kept_ids: Sequence[int], paths: Sequence[Path]) -> None:
+    """Writes the files with some of a vocabulary's tokens, by ascending id; see `trimming.write_trimmed`."""
+    files = vocabulary.byte_bpe
+    tokens = [files.tokens[position] for position in kept_ids if position < len(files.tokens)]
+    token_set = {*tokens}
+    merges = [(left, right) for left, right in files.merges if {left, right, left + right} <= token_set]
+    ids = {token: position for position, token in enumerate(tokens)}
+    paths[0].write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+    lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges)]
+    paths[1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

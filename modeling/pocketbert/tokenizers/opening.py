@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+from types import ModuleType
 
 from pocketbert.tokenizers.base import Tokenizer
+from pocketbert_runtime.tokenizer_config import TokenizerKind
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -18,35 +21,9 @@ def with_truncation(tokenizer: Tokenizer, truncation: str) -> Tokenizer:
 
 def open_tokenizer(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> Tokenizer:
     """Makes a vocabulary's tokenizer; raises `UserError` if a file is invalid."""
-    if vocabulary.kind == "byte_bpe":
-        from pocketbert.tokenizers.byte_bpe import ByteBPETokenizer
+    return kind_module(vocabulary.kind).open_vocabulary(vocabulary, special_tokens_in_text)
 
-        assert vocabulary.merges is not None
-        return ByteBPETokenizer(
-            vocabulary.path,
-            vocabulary.merges,
-            special_tokens_in_text,
-            added_tokens=vocabulary.added,
-            add_prefix_space=vocabulary.add_prefix_space,
-            truncation=vocabulary.truncation,
-        )
-    if vocabulary.kind == "unigram":
-        from pocketbert.tokenizers.unigram import UnigramTokenizer
 
-        return UnigramTokenizer(
-            vocabulary.path,
-            special_tokens_in_text,
-            added_tokens=vocabulary.added,
-            keeps_space=vocabulary.keeps_space,
-            truncation=vocabulary.truncation,
-        )
-    from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
-
-    options = dataclasses.asdict(vocabulary.options)
-    return WordPieceTokenizer(
-        vocabulary.path,
-        special_tokens_in_text=special_tokens_in_text,
-        added_tokens=vocabulary.added,
-        truncation=vocabulary.truncation,
-        **options,
-    )
+def kind_module(kind: TokenizerKind) -> ModuleType:
+    """Returns a kind's module in this package: its tokenizer, `open_vocabulary` and `write_kept`."""
+    return importlib.import_module(f"pocketbert.tokenizers.{kind}")

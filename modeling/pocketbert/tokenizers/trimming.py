@@ -11,9 +11,7 @@ Words with unknown parts are an exception: with other tokens they may become kno
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,25 +19,23 @@ import numpy as np
 
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
-from pocketbert_runtime.tokenizers.added_tokens import special_tokens
+from pocketbert.tokenizers.opening import kind_module
 from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
-from pocketbert_runtime.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, read_model
-from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
-_CONTINUATION = "##"
 _SHOWN = 5
 
 
 def required_ids(vocabulary: Vocabulary) -> list[int]:
     """Ids of special and added tokens, single characters and bytes; with them, a vocabulary can write every word."""
-    required = {*special_tokens(vocabulary.kind), *(token.content for token in vocabulary.added)}
-    if vocabulary.kind == "byte_bpe":
+    rules = vocabulary.rules
+    required = {*rules.special_tokens, *(token.content for token in vocabulary.added)}
+    if rules.tokens_are_bytes:
         required |= {*byte_characters()}
-    prefix = _CONTINUATION if vocabulary.kind == "wordpiece" else ""
     return [
         position
         for position, token in enumerate(vocabulary.tokens())
-        if token in required or (vocabulary.kind != "byte_bpe" and len(token.removeprefix(prefix)) == 1)
+        if token in required or (not rules.tokens_are_bytes and len(token.removeprefix(rules.continuation)) == 1)
     ]
 
 
@@ -58,9 +54,8 @@ def listed_ids(listed: Iterable[str], tokens: Sequence[str], source: str) -> lis
 
 def merged_from(vocabulary: Vocabulary) -> dict[int, set[int]]:
     """Id → ids of all tokens merged into it, directly or not; empty without merges."""
-    if vocabulary.kind != "byte_bpe":
+    if vocabulary.merges is None:
         return {}
-    assert vocabulary.merges is not None
     files = read_byte_bpe(vocabulary.path, vocabulary.merges)
     ids = {token: position for position, token in enumerate(files.tokens)}
     parts: dict[int, set[int]] = {}
@@ -123,40 +118,9 @@ def write_trimmed(vocabulary: Vocabulary, kept_ids: Sequence[int], folder: Path)
       kept_ids: ids in ascending order, including `required_ids` and `merged_from`.
       folder: an existing folder.
     """
-    paths = [folder / name for name in FILE_NAMES[vocabulary.kind]]
+    paths = [folder / name for name in vocabulary.rules.files]
+    kind_module(vocabulary.kind).write_kept(vocabulary, kept_ids, paths)
     new_ids = {position: index for index, position in enumerate(kept_ids)}
     added = tuple(dataclasses.replace(token, id=new_ids[token.id]) for token in vocabulary.added)
-    trimmed = dataclasses.replace(vocabulary, path=paths[0], added=added)
-    if vocabulary.kind == "unigram":
-        _write_unigram(vocabulary, kept_ids, paths[0])
-        return trimmed
-    tokens = vocabulary.base_tokens()
-    tokens = [tokens[position] for position in kept_ids if position < len(tokens)]
-    if vocabulary.kind == "wordpiece":
-        paths[0].write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-        return trimmed
-    assert vocabulary.merges is not None
-    token_set = {*tokens}
-    merges = [
-        (left, right)
-        for left, right in read_byte_bpe(vocabulary.path, vocabulary.merges).merges
-        if {left, right, left + right} <= token_set
-    ]
-    ids = {token: position for position, token in enumerate(tokens)}
-    paths[0].write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
-    lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges)]
-    paths[1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return dataclasses.replace(trimmed, merges=paths[1])
-
-
-def _write_unigram(vocabulary: Vocabulary, kept_ids: Sequence[int], path: Path) -> None:
-    whole = read_model(vocabulary.path)
-    positions = {position - FAIRSEQ_OFFSET for position in kept_ids}
-    # The model's first three subwords are special tokens with other ids.
-    subwords = [
-        copy.deepcopy(subword) for index, subword in enumerate(whole.subwords) if index < 3 or index in positions
-    ]
-    del whole.subwords[:]
-    whole.subwords.extend(subwords)
-    whole.trainer_spec.vocab_size = len(subwords)
-    path.write_bytes(whole.SerializeToString(deterministic=True))
+    merges = paths[1] if vocabulary.merges else None
+    return dataclasses.replace(vocabulary, path=paths[0], merges=merges, added=added)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText
+from pocketbert_runtime.tokenizers.sentencepiece_model import FAIRSEQ_OFFSET, read_model
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.unigram import Unigram
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -67,3 +69,28 @@ class UnigramTokenizer(PythonTokenizer):
             truncation=truncation,
         )
         super().__init__("unigram_tokenizer", Unigram(vocabulary, special_tokens_in_text), special_tokens_in_text)
+
+
+def open_vocabulary(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText) -> UnigramTokenizer:
+    """Makes a vocabulary's tokenizer; raises `UserError` if the file is invalid."""
+    return UnigramTokenizer(
+        vocabulary.path,
+        special_tokens_in_text,
+        added_tokens=vocabulary.added,
+        keeps_space=vocabulary.keeps_space,
+        truncation=vocabulary.truncation,
+    )
+
+
+def write_kept(vocabulary: Vocabulary, kept_ids: Sequence[int], paths: Sequence[Path]) -> None:
+    """Writes the file with some of a vocabulary's tokens, by ascending id; see `trimming.write_trimmed`."""
+    whole = read_model(vocabulary.path)
+    positions = {position - FAIRSEQ_OFFSET for position in kept_ids}
+    # The model's first three subwords are special tokens with other ids.
+    subwords = [
+        copy.deepcopy(subword) for index, subword in enumerate(whole.subwords) if index < 3 or index in positions
+    ]
+    del whole.subwords[:]
+    whole.subwords.extend(subwords)
+    whole.trainer_spec.vocab_size = len(subwords)
+    paths[0].write_bytes(whole.SerializeToString(deterministic=True))

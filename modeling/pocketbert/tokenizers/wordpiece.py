@@ -117,3 +117,21 @@ class WordPieceTokenizer(Tokenizer):
 
     def _tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         return self._graph.tokenize_with_offsets(texts)
+
+
+def open_vocabulary(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText) -> WordPieceTokenizer:
+    """Makes a vocabulary's tokenizer; raises `UserError` if the file is invalid."""
+    return WordPieceTokenizer(
+        vocabulary.path,
+        special_tokens_in_text=special_tokens_in_text,
+        added_tokens=vocabulary.added,
+        truncation=vocabulary.truncation,
+        **dataclasses.asdict(vocabulary.options),
+    )
+
+
+def write_kept(vocabulary: Vocabulary, kept_ids: Sequence[int], paths: Sequence[Path]) -> None:
+    """Writes the file with some of a vocabulary's tokens, by ascending id; see `trimming.write_trimmed`."""
+    tokens = vocabulary.base_tokens()
+    kept = (tokens[position] for position in kept_ids if position < len(tokens))
+    paths[0].write_text("".join(f"{token}\n" for token in kept), encoding="utf-8")

@@ -200,7 +200,7 @@ def vocabulary_of(directory: str | Path) -> Vocabulary | None:
 
 def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
     """Adds WordPiece options to a vocabulary; their default is lower case."""
-    if vocabulary is None or vocabulary.kind != "wordpiece":
+    if vocabulary is None or not vocabulary.rules.has_options:
         return vocabulary
     return dataclasses.replace(vocabulary, config=vocabulary.options)
 

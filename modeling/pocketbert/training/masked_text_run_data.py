@@ -68,8 +68,7 @@ class MaskedTextRunData(TextRunData):
         """See `RunData`; also packs the dev part."""
         log_info(f"packing {self.path} into inputs of {stage.max_length} tokens")
         split = TextSplit(self.path, self.given.dev, self._dev_every)
-        # In byte-level BPE, a space is a part of the token behind it.
-        options: dict[str, Any] = {"keep_spaces": tokenizer.vocabulary.kind == "byte_bpe"}
+        options: dict[str, Any] = {"keep_spaces": tokenizer.vocabulary.rules.tokens_are_bytes}
         if split.dev:
             self.dev = pack(split.dev, tokenizer, stage.max_length, seed=_SEED, **options)
         return pack(split.training(), tokenizer, stage.max_length, seed=seed, **options)

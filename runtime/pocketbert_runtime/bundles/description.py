@@ -13,10 +13,11 @@ from pocketbert_runtime.bundles.pair_forward import HEAD_FILE
 from pocketbert_runtime.errors import UserError
 from pocketbert_runtime.json_reading import parse_json, read_members
 from pocketbert_runtime.task_config import TaskConfig
-from pocketbert_runtime.tokenizer_config import TokenizerConfig, TokenizerKind
+from pocketbert_runtime.tokenizer_config import UNNAMED_KIND, TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.truncation import HEAD
-from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
 
 MODEL_FILE = "model.tflite"
 LABELS_FILE = "labels.txt"
@@ -42,7 +43,7 @@ _TOKENIZER = {
     "tokenize_chinese_chars": bool | None, "keeps_space": bool | None, "add_prefix_space": bool | None,
     "truncation": str | None, "added_tokens": list[AddedToken] | None,
 }  # fmt: skip
-_WORDPIECE = ("lowercase", "strip_accents", "tokenize_chinese_chars")
+_OPTIONS = ("lowercase", "strip_accents", "tokenize_chinese_chars")
 _SIGNATURE = {"name": str, "length": int}
 _OUTPUT = {"name": str, "dtype": str}
 _FILE = {"sha256": str, "size_bytes": int}
@@ -182,7 +183,7 @@ def required_files(vocabulary: Vocabulary, *, has_labels: bool, has_pairs: bool)
       has_labels: whether the task has labels.
       has_pairs: whether a head reads separate pairs.
     """
-    tokenizer = [*FILE_NAMES[vocabulary.kind], *([ADDED_NAME] if vocabulary.added else [])]
+    tokenizer = [*vocabulary.rules.files, *([ADDED_NAME] if vocabulary.added else [])]
     return [MODEL_FILE, *tokenizer, *([LABELS_FILE] if has_labels else []), *([HEAD_FILE] if has_pairs else [])]
 
 
@@ -194,19 +195,19 @@ def vocabulary_in(directory: Path, tokenizer: Mapping[str, Any]) -> Vocabulary:
     """
     where = f"{directory / BUNDLE_FILE}: tokenizer"
     members = _all_members(tokenizer, _TOKENIZER, where)
-    kind: TokenizerKind = members["kind"] or "wordpiece"
-    if kind not in FILE_NAMES:
-        raise UserError(f"{where}: kind must be one of {', '.join(FILE_NAMES)}; received {kind!r:.60}")
-    options = {name: members[name] for name in _WORDPIECE}
-    if kind == "wordpiece" and None in options.values():
-        raise UserError(f"{where} must have {', '.join(_WORDPIECE)}; received {', '.join(tokenizer)}; export it again")
-    files = [directory / name for name in FILE_NAMES[kind]]
+    kind: TokenizerKind = members["kind"] or UNNAMED_KIND
+    if kind not in TOKENIZER_RULES:
+        raise UserError(f"{where}: kind must be one of {', '.join(TOKENIZER_RULES)}; received {kind!r:.60}")
+    rules, options = TOKENIZER_RULES[kind], {name: members[name] for name in _OPTIONS}
+    if rules.has_options and None in options.values():
+        raise UserError(f"{where} must have {', '.join(_OPTIONS)}; received {', '.join(tokenizer)}; export it again")
+    files = [directory / name for name in rules.files]
     try:
         return Vocabulary(
             path=files[0],
             merges=files[1] if len(files) > 1 else None,
             kind=kind,
-            config=TokenizerConfig(**options) if kind == "wordpiece" else None,
+            config=TokenizerConfig(**options) if rules.has_options else None,
             added=tuple(members["added_tokens"] or ()),
             keeps_space=bool(members["keeps_space"]),
             add_prefix_space=bool(members["add_prefix_space"]),

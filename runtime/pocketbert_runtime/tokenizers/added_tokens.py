@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from pocketbert_runtime.tokenizer_config import TokenizerKind
-from pocketbert_runtime.tokenizers.special_tokens import MASK, ROBERTA_SPECIAL_TOKENS
-from pocketbert_runtime.tokenizers.wordpiece_vocabulary import SPECIAL_TOKENS
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _MAX_LISTED = 5
@@ -36,14 +35,11 @@ class AddedToken:
     special: bool = False
 
 
-def special_tokens(kind: TokenizerKind) -> tuple[str, ...]:
-    """The special tokens in every tokenizer of a kind."""
-    return SPECIAL_TOKENS if kind == "wordpiece" else ROBERTA_SPECIAL_TOKENS
-
-
 def default_special(kind: TokenizerKind, content: str, token_id: int) -> AddedToken:
     """A special token with the default flags, if no file states others."""
-    return AddedToken(content=content, id=token_id, lstrip=content == MASK and kind != "wordpiece", special=True)
+    rules = TOKENIZER_RULES[kind]
+    takes_space = rules.takes_space and content == rules.special_names["mask_token"]
+    return AddedToken(content=content, id=token_id, lstrip=takes_space, special=True)
 
 
 def found_in_text(kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[AddedToken]) -> list[AddedToken]:
@@ -54,7 +50,7 @@ def found_in_text(kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[A
       ids: token → id, with the special tokens.
       added: the added tokens; they may give special tokens other flags.
     """
-    tokens = {token: default_special(kind, token, ids[token]) for token in special_tokens(kind)}
+    tokens = {token: default_special(kind, token, ids[token]) for token in TOKENIZER_RULES[kind].special_tokens}
     tokens |= {token.content: token for token in added}
     # The sort is stable: if two tokens have one normalized form, the first one is found.
     return sorted(tokens.values(), key=lambda token: not token.special)

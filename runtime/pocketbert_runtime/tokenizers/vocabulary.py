@@ -11,23 +11,19 @@ from pathlib import Path
 
 from pocketbert_runtime.digests import sha256
 from pocketbert_runtime.errors import UserError, raise_if_any
-from pocketbert_runtime.tokenizer_config import TokenizerConfig, TokenizerKind
+from pocketbert_runtime.tokenizer_config import UNNAMED_KIND, TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
 from pocketbert_runtime.tokenizers.byte_bpe_files import ByteBPEFiles, read_byte_bpe
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
 from pocketbert_runtime.tokenizers.truncation import HEAD, parse_truncation
 
-# Kind → file names in a model directory, as in transformers. The first file has the tokens.
-FILE_NAMES: dict[TokenizerKind, tuple[str, ...]] = {
-    "wordpiece": ("vocab.txt",),
-    "byte_bpe": ("vocab.json", "merges.txt"),
-    "unigram": ("sentencepiece.bpe.model",),
-}
 ADDED_NAME = "added_tokens.json"
 
 
 def vocabulary_kind(name: str) -> TokenizerKind | None:
     """Returns the tokenizer kind for a file name with tokens; None for other names."""
-    return next((kind for kind, names in FILE_NAMES.items() if names[0] == name), None)
+    return next((kind for kind, rules in TOKENIZER_RULES.items() if rules.files[0] == name), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +45,7 @@ class Vocabulary:
 
     path: Path
     merges: Path | None = None
-    kind: TokenizerKind = "wordpiece"
+    kind: TokenizerKind = UNNAMED_KIND
     config: TokenizerConfig | None = None
     added: tuple[AddedToken, ...] = ()
     keeps_space: bool = False
@@ -61,14 +57,24 @@ class Vocabulary:
         object.__setattr__(self, "truncation", parse_truncation(self.truncation))
 
     @property
+    def rules(self) -> TokenizerRules:
+        """The kind's row in the table."""
+        return TOKENIZER_RULES[self.kind]
+
+    @property
     def files(self) -> tuple[Path, ...]:
-        """All files, as in `FILE_NAMES`."""
+        """All files, as in `rules.files`."""
         return (self.path,) if self.merges is None else (self.path, self.merges)
 
     @property
     def options(self) -> TokenizerConfig:
         """WordPiece options, with defaults if the directory has none."""
         return self.config or TokenizerConfig()
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether the options lower-case texts; false for kinds without options."""
+        return self.rules.has_options and self.options.lowercase
 
     def tokens(self) -> Sequence[str]:
         """Reads all tokens by id; raises `UserError` if a file is invalid or an added token contradicts it."""
@@ -84,15 +90,7 @@ class Vocabulary:
 
     @functools.cached_property
     def _base_tokens(self) -> Sequence[str]:
-        if self.kind == "byte_bpe":
-            return self.byte_bpe.tokens
-        if self.kind == "unigram":
-            from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, read_model
-
-            return fairseq_tokens(read_model(self.path, self.held_content(self.path)))
-        from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_vocabulary
-
-        return read_vocabulary(self.path, self.held_content(self.path))
+        return self.rules.tokens(self)
 
     @functools.cached_property
     def byte_bpe(self) -> ByteBPEFiles:
@@ -115,18 +113,12 @@ class Vocabulary:
         Raises:
           UserError: a file is invalid.
         """
-        if self.kind == "byte_bpe":
-            return self._with_added(f"{self.byte_bpe.merges!r}{self._prefix}")
-        if self.kind == "unigram":
-            from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, read_model
-
-            model = read_model(self.path, self.held_content(self.path))
-            rules = fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
-            return self._with_added(repr(rules))
-        return self._with_added("") if self.added else ""
+        rules = self.rules.segmentation(self)
+        return self._with_added(rules) if rules or self.added else ""
 
     @property
-    def _prefix(self) -> str:
+    def prefix_option(self) -> str:
+        """`add_prefix_space` for digests; empty if it is off."""
         return " add_prefix_space" if self.add_prefix_space else ""
 
     def _with_added(self, rules: str) -> str:
@@ -137,8 +129,7 @@ class Vocabulary:
 
     def contents(self) -> dict[str, bytes]:
         """All files: name in a model directory → content; added tokens are in added_tokens.json."""
-        names = FILE_NAMES[self.kind]
-        contents = {name: self.content(path) for name, path in zip(names, self.files, strict=True)}
+        contents = {name: self.content(path) for name, path in zip(self.rules.files, self.files, strict=True)}
         if self.added:
             added = {token.content: token.id for token in self.added}
             contents[ADDED_NAME] = json.dumps(added, ensure_ascii=False, indent=2).encode()
@@ -146,7 +137,7 @@ class Vocabulary:
 
     def digest(self) -> str:
         """SHA-256 of everything that determines a text's ids."""
-        options = f" lowercase={self.options.lowercase}" if self.kind == "wordpiece" else self._prefix
+        options = f" lowercase={self.options.lowercase}" if self.rules.has_options else self.prefix_option
         if self.held is None:
             files = " ".join(sha256(path) for path in self.files)
         else:
@@ -156,7 +147,7 @@ class Vocabulary:
 
     def require_wordpiece(self, subject: str) -> None:
         """Raises `UserError` unless this is WordPiece."""
-        if self.kind != "wordpiece":
+        if not self.rules.has_options:
             raise UserError(
                 f"{subject} needs a WordPiece tokenizer (vocab.txt); received {self.kind} ({self.path.name}); "
                 "use a model with a vocab.txt"

@@ -78,8 +78,8 @@ class MaskingVocabulary:
         """Reads a tokenizer's vocabulary."""
         special_ids = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
         tokens = tokenizer.vocabulary.tokens()
-        if tokenizer.vocabulary.kind == "wordpiece":
-            continues = np.array([token.startswith("##") for token in tokens])
+        if continuation := tokenizer.vocabulary.rules.continuation:
+            continues = np.array([token.startswith(continuation) for token in tokens])
         else:
             continues = np.array([not token.startswith(("\u0120", "\u2581")) for token in tokens])
             # An added word includes the space before it, but its text does not show the space.

@@ -28,6 +28,8 @@ from pocketbert.data.teacher_cache.targets import TargetSpec, record_bytes
 from pocketbert.errors import UserError
 from pocketbert.files import write_text
 from pocketbert_runtime.json_reading import from_json
+from pocketbert_runtime.tokenizer_config import UNNAMED_KIND
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary, vocabulary_kind
 
@@ -131,7 +133,8 @@ class TeacherCacheManifest:
         consecutive = [shard.first for shard in self.shards] == firsts[:-1]
         if not self.shards or not consecutive or min(shard.examples for shard in self.shards) < 1:
             raise UserError("the shards must have consecutive examples, at least one each; received others")
-        if (self.merges is not None) != (vocabulary_kind(self.vocabulary.name) == "byte_bpe"):
+        kind = vocabulary_kind(self.vocabulary.name) or UNNAMED_KIND
+        if (self.merges is not None) != (len(TOKENIZER_RULES[kind].files) > 1):
             raise UserError(
                 "a tokenizer with vocab.json, and no other, must have merges; received "
                 f"{shown(self.vocabulary.name)} {'with' if self.merges else 'without'} merges"
@@ -153,12 +156,12 @@ class TeacherCacheManifest:
 
     def tokenizer_files(self, folder: Path) -> Vocabulary:
         """Returns the teacher's vocabulary in the cache folder."""
-        kind = vocabulary_kind(self.vocabulary.name) or "wordpiece"
+        kind = vocabulary_kind(self.vocabulary.name) or UNNAMED_KIND
         return Vocabulary(
             path=folder / self.vocabulary.name,
             merges=folder / self.merges.name if self.merges else None,
             kind=kind,
-            config=TokenizerConfig(lowercase=self.lowercase) if kind == "wordpiece" else None,
+            config=TokenizerConfig(lowercase=self.lowercase) if TOKENIZER_RULES[kind].has_options else None,
             truncation=self.truncation,
         )
 

@@ -37,13 +37,14 @@ from pocketbert.files import write_bytes
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_held, held_directory
 from pocketbert.progress import bar, log_info
-from pocketbert_runtime.tokenizers.vocabulary import FILE_NAMES, Vocabulary
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # A killed run loses at most one shard, and a shard is in memory while it is made.
 SHARD_BYTES = 128 * 2**20
 _UNITS = ("per example", "per token", "per pair of tokens")
 _KIND = "teacher cache"
-_TOKENIZER_FILES = tuple(name for names in FILE_NAMES.values() for name in names)
+_TOKENIZER_FILES = tuple(name for rules in TOKENIZER_RULES.values() for name in rules.files)
 # A killed run's temporary files.
 _ASIDE = (
     *(f".{name}.*" for name in (MANIFEST_NAME, LENGTHS_NAME, CANDIDATES_NAME, *_TOKENIZER_FILES)),
@@ -90,7 +91,7 @@ class TeacherCachePlan:
 
     def manifest(self) -> TeacherCacheManifest:
         """Makes the manifest before the first shard. Raises `UserError` without targets, examples or candidates."""
-        names = FILE_NAMES[self.vocabulary.kind]
+        names = self.vocabulary.rules.files
         small = {
             name: StoredFile(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
             for name, content in self.small_files().items()
@@ -108,7 +109,7 @@ class TeacherCachePlan:
             teacher_config=self.teacher_config,
             teacher_task=self.teacher_task,
             targets=tuple(self.targets),
-            lowercase=self.vocabulary.kind == "wordpiece" and self.vocabulary.options.lowercase,
+            lowercase=self.vocabulary.lowercase,
             lengths=small[LENGTHS_NAME],
             vocabulary=small[names[0]],
             merges=small[names[1]] if len(names) > 1 else None,

@@ -125,7 +125,7 @@ class HSK(Method):
         first, last = _TOP_LAYER
         separator_id, vocabulary = None, spec.teacher_vocabulary or spec.student_vocabulary
         if self.excludes_separators and vocabulary is not None:
-            separator_id = list(vocabulary.tokens()).index("[SEP]" if vocabulary.kind == "wordpiece" else "</s>")
+            separator_id = list(vocabulary.tokens()).index(vocabulary.rules.special_names["sep_token"])
         values: dict[str, Any] = {
             "top_layer": max(1, round(spec.teacher.num_layers * first / last)),
             "separator_id": separator_id,

@@ -129,7 +129,7 @@ final class Description {
     }
     outputs = tensors(fields, "outputs", OUTPUT_TYPES, problems);
     Fields cleaning = fields.object("tokenizer");
-    tokenizerKind = namesTokenizer ? kind(cleaning, problems) : TokenizerKind.WORDPIECE;
+    tokenizerKind = namesTokenizer ? kind(cleaning, problems) : TokenizerKind.UNNAMED;
     tokenizer =
         namesTokenizer
             ? null

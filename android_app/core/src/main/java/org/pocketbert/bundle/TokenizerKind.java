@@ -5,15 +5,51 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
+import org.pocketbert.tokenizer.ByteBpeTokenizer;
+import org.pocketbert.tokenizer.ByteBpeVocabulary;
+import org.pocketbert.tokenizer.SentencePieceModel;
+import org.pocketbert.tokenizer.Tokenizer;
+import org.pocketbert.tokenizer.UnigramTokenizer;
+import org.pocketbert.tokenizer.Vocabulary;
+import org.pocketbert.tokenizer.WordPieceTokenizer;
 
 /** The tokenizers in bundles, with their files. */
 enum TokenizerKind {
-  WORDPIECE("vocab.txt"),
-  BYTE_BPE("vocab.json", "merges.txt"),
-  UNIGRAM("sentencepiece.bpe.model");
+  WORDPIECE("vocab.txt") {
+    @Override
+    Tokenizer read(Description description, List<byte[]> contents) {
+      return new WordPieceTokenizer(
+          Vocabulary.parse(contents.get(0)), description.tokenizer, description.addedTokens, true);
+    }
 
-  /** The kinds named in bundle.json: all but {@link #WORDPIECE}, whose bundles have schema version 2. */
-  static final List<TokenizerKind> NAMED = Arrays.asList(BYTE_BPE, UNIGRAM);
+    @Override
+    String unit() {
+      return "lines";
+    }
+  },
+  BYTE_BPE("vocab.json", "merges.txt") {
+    @Override
+    Tokenizer read(Description description, List<byte[]> contents) {
+      return new ByteBpeTokenizer(
+          ByteBpeVocabulary.parse(contents.get(0), contents.get(1)),
+          description.addedTokens,
+          description.addPrefixSpace,
+          true);
+    }
+  },
+  UNIGRAM("sentencepiece.bpe.model") {
+    @Override
+    Tokenizer read(Description description, List<byte[]> contents) {
+      return new UnigramTokenizer(
+          SentencePieceModel.parse(contents.get(0)), description.addedTokens, description.keepsSpace, true);
+    }
+  };
+
+  /** The kind of bundles with schema version 2, which name none. */
+  static final TokenizerKind UNNAMED = WORDPIECE;
+
+  /** The kinds named in bundle.json. */
+  static final List<TokenizerKind> NAMED = Collections.unmodifiableList(named());
 
   /** The first file has the tokens. */
   final List<String> files;
@@ -22,9 +58,28 @@ enum TokenizerKind {
     this.files = Collections.unmodifiableList(Arrays.asList(files));
   }
 
+  /**
+   * Creates a tokenizer.
+   *
+   * @param contents the content of {@link #files}
+   * @throws org.pocketbert.UserError if a file is invalid
+   */
+  abstract Tokenizer read(Description description, List<byte[]> contents);
+
+  /** What the file with the tokens consists of, for messages. */
+  String unit() {
+    return "tokens";
+  }
+
   /** The spelling in bundle.json. */
   String word() {
     return name().toLowerCase(Locale.ROOT);
+  }
+
+  private static List<TokenizerKind> named() {
+    List<TokenizerKind> kinds = new ArrayList<>(Arrays.asList(values()));
+    kinds.remove(UNNAMED);
+    return kinds;
   }
 
   /** The words of {@link #NAMED}. */

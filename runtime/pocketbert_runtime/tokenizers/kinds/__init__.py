@@ -1,0 +1,1 @@
+"""Kinds of tokenizers, one file each; `registry` has the table."""
