@@ -81,7 +81,7 @@ def test_run_writes_model_log_and_scores(finished: Path, inputs: Path) -> None:
     result = json.loads((finished / "result.json").read_text("utf-8"))
     assert result["main_metric"] == "masked_lm_accuracy"
     assert result["metrics"] == {name: lines[-1][name] for name in METRICS}
-    # transformers' class for both heads, which test_transformers.py compares with ours.
+    # transformers' class for both heads, which test_family_parity.py compares with ours.
     config = json.loads((finished / "model" / "config.json").read_text("utf-8"))
     assert config["architectures"] == ["BertForPreTraining"]
     model = pb.from_pretrained(finished / "model")

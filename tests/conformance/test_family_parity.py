@@ -14,6 +14,7 @@ from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobileb
 
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
+from pocketbert.checkpoints.families.registry import FAMILIES
 from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 
@@ -140,6 +141,10 @@ def test_their_class_gives_our_answers(name, tmp_path):
             other = other[:, 0]
         per_token = answer.shape.rank > 1 and answer.shape[1] == 11
         assert_close(answer, other) if per_token else assert_close(answer[:, None], other[:, None])
+
+
+def test_every_family_is_compared():
+    assert {config.model_type for config, _ in CASES.values()} == FAMILIES.keys()
 
 
 @pytest.mark.usefixtures("eager")

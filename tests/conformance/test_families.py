@@ -1,0 +1,172 @@
+"""Every family does what the table in docs/reference/families.md says, and refuses the rest with the message there.
+
+`test_family_parity.py` compares every family with transformers' classes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import tiny_adaptation
+import tiny_distillation
+from safetensors.numpy import load_file
+
+import pocketbert as pb
+from pocketbert.checkpoints.families.registry import FAMILIES
+from pocketbert.configs import EncoderConfig
+from pocketbert.distillation.methods.tinybert import TinyBERT
+from pocketbert.errors import UserError
+from pocketbert.pruning.config import PruneConfig
+from pocketbert.pruning.vocabulary import trim_vocabulary
+from pocketbert.recipes import RECIPES
+from pocketbert_export.clients.mediapipe_files import check_client
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/families.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("|")]
+# Family → column → cell.
+TABLE = {row[1].strip("`"): dict(zip(ROWS[0], row, strict=True)) for row in ROWS[2:]}
+MESSAGES = dict(re.findall(r"^(\d+)\. `(.+)`$", PAGE, re.M))
+# Family → its name in `tiny_adaptation`.
+TINY = {config.model_type: name for name, (config, _, _) in tiny_adaptation.FAMILIES.items() if name != "minilm"}
+LARGER: dict[str, EncoderConfig] = {
+    "bert": tiny.BERT,
+    "roberta": tiny.ROBERTA,
+    "xlm-roberta": tiny.ROBERTA.replace(model_type="xlm-roberta"),
+    "mobilebert": tiny.MOBILEBERT,
+    "distilbert": tiny.BERT.replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
+}
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def test_table_has_every_family() -> None:
+    assert [*TABLE] == [*FAMILIES] and TINY.keys() == LARGER.keys() == FAMILIES.keys(), (
+        "add a row to docs/reference/families.md, and a tiny network to tiny_adaptation.py and to LARGER here"
+    )
+    for family, row in TABLE.items():
+        assert (row["Family"], row["Tokenizer"].strip("`")) == (FAMILIES[family].title, FAMILIES[family].tokenizer)
+        assert FAMILIES[family].tokenizer == tiny_adaptation.FAMILIES[TINY[family]][1]
+    cells = {cell for row in TABLE.values() for cell in list(row.values())[3:]}
+    assert cells <= {"yes", *(f"no ({number})" for number in MESSAGES)}
+
+
+@pytest.mark.usefixtures("eager")
+@families
+def test_round_trip_and_padding(family: str, tmp_path: Path) -> None:
+    folder = tiny_adaptation.write_encoder(tmp_path / "model", TINY[family])
+    model = pb.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "copy")
+    content = json.loads((folder / "config.json").read_text())
+    assert json.loads((tmp_path / "copy/config.json").read_text()) == content and content["model_type"] == family
+    stored, copied = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "copy"))
+    assert stored.keys() == copied.keys()
+    for name, tensor in stored.items():
+        np.testing.assert_array_equal(copied[name], tensor)
+    assert model.tokenizer is not None
+    short, padded = (model.tokenizer(["the cat sat on", "a mat"], max_length=11, pad_to=size) for size in (None, 11))
+    logits, expected = (model(inputs)["prediction_logits"].numpy() for inputs in (padded, short))
+    real = np.asarray(short["input_mask"], bool)
+    # 2e-5 is what two correct float32 implementations reach at these sizes (tests/goldens/huggingface/README.md).
+    np.testing.assert_allclose(
+        logits[:, : real.shape[1]][real], expected[real], rtol=0, atol=2e-5 * np.abs(expected).max()
+    )
+
+
+@families
+def test_pruning(family: str) -> None:
+    config = LARGER[family]
+    problems = PruneConfig(heads=2, intermediate_size=7, embedding_rank=3, layers=1).problems(config)
+    _expect(family, "Prune", lambda: [_refuse(problem) for problem in problems])
+
+
+@pytest.mark.usefixtures("eager")
+@families
+def test_trimming(family: str, tmp_path: Path) -> None:
+    folder = tiny_adaptation.write_encoder(tmp_path / "model", TINY[family])
+    (tmp_path / "texts.txt").write_text("the cat sat on a mat\n", encoding="utf-8")
+    texts = [tmp_path / "texts.txt"]
+    _expect(family, "Trim", lambda: trim_vocabulary(folder, texts, tmp_path / "small", dev_text=texts))
+    if TABLE[family]["Trim"] == "yes":
+        small, whole = (pb.from_pretrained(path) for path in (tmp_path / "small", folder))
+        assert small.config == whole.config.replace(
+            vocab_size=small.config.vocab_size, pad_token_id=small.config.pad_token_id
+        )
+        assert small.config.vocab_size < whole.config.vocab_size
+        states, expected = (
+            model.features(model.tokenizer(["the cat sat on a mat"], max_length=11), ["hidden_states"])["hidden_states"]
+            for model in (small, whole)
+        )
+        np.testing.assert_array_equal(states[-1], expected[-1])
+
+
+@families
+def test_mediapipe(family: str, tmp_path: Path) -> None:
+    vocabulary = tiny_adaptation.vocabulary(tmp_path, FAMILIES[family].tokenizer)
+    _expect(family, "MediaPipe", lambda: check_client(tiny_distillation.TASK, vocabulary, has_pairs=False))
+
+
+@families
+def test_java_has_the_tokenizer(family: str) -> None:
+    """`tests/android` runs a bundle of each kind."""
+    source = ROOT / "android_app/core/src/main/java/org/pocketbert/bundle/TokenizerKind.java"
+    kinds = re.findall(r"^  ([A-Z_]+)\(.*\{$", source.read_text(encoding="utf-8"), re.M)
+    assert [kind.lower() for kind in kinds] == [*TOKENIZER_RULES]
+    assert (FAMILIES[family].tokenizer.upper() in kinds) == (TABLE[family]["Java"] == "yes")
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.one_of_each("distilbert")
+@families
+def test_teacher_and_student(family: str, tmp_path: Path) -> None:
+    """A student of the teacher's first layer learns from attention, hidden states and logits."""
+    teacher = tiny_distillation.write_teacher(tmp_path / "teacher", LARGER[family].replace(num_layers=2))
+    method = TinyBERT(
+        max_length=19,
+        intermediate_epochs=1,
+        prediction_epochs=1,
+        intermediate_learning_rate=3e-3,
+        prediction_learning_rate=3e-3,
+    )
+    data = tiny_distillation.task_data(teacher)
+    student = pb.TeacherLayers((1,))
+    columns = ("Teacher by logits", "Teacher by hidden states", "Student")
+    assert {TABLE[family][column] for column in columns} == {"yes"}
+    pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method)
+    before, after = (pb.from_pretrained(path) for path in (teacher, tmp_path / "run/model"))
+    assert after.config == before.config.replace(num_layers=1)
+    moved = [path for path, weight in after.weights_by_path().items() if path.startswith("encoder.layers.0.")]
+    assert all(np.any(after.weights_by_path()[path] != before.weights_by_path()[path]) for path in moved)
+
+
+# BERT, RoBERTa, XLM-R and MobileBERT pass the gate in other tests of the default run.
+@pytest.mark.one_of_each("float32-distilbert")
+@families
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_export_passes_the_gate(recipe: str, family: str, tmp_path: Path) -> None:
+    teacher = tiny_distillation.write_teacher(tmp_path / "model", LARGER[family].replace(num_layers=1))
+    cell = TABLE[family]["Recipes"]
+    assert cell == "yes"
+    bundle = pb.export(teacher, tmp_path / "bundle", recipe=recipe, lengths=(19,))
+    assert bundle.description["recipe"] == recipe
+
+
+def _expect(family: str, column: str, action: Callable[[], object]) -> None:
+    """Requires the table's cell: `yes`, or the number of the message that begins the refusal."""
+    cell = TABLE[family][column]
+    if cell == "yes":
+        action()
+        return
+    with pytest.raises(UserError) as refusal:
+        action()
+    assert MESSAGES[cell.removeprefix("no (").removesuffix(")")] in str(refusal.value)
+
+
+def _refuse(problem: str) -> None:
+    raise UserError(problem)
