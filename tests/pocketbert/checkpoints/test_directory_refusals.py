@@ -66,6 +66,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
     [
         ({"model_type": "albert"}, "model_type must be one of bert, roberta, xlm-roberta, mobilebert"),
         ({"model_type": "xlm-roberta-xl"}, "model_type must be one of .*; received 'xlm-roberta-xl'"),
+        ({"model_type": "destilbert"}, r"received 'destilbert' \(did you mean 'distilbert'\?\)"),
         ({"hidden_act": "swish"}, "hidden_act must be one of gelu, .*; received 'swish'"),
         ({"num_attention_heads": 3}, "hidden_size must be a multiple of num_attention_heads; received 20 and 3"),
         ({"is_decoder": True}, "is_decoder must be False; received True"),
