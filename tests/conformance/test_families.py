@@ -24,7 +24,6 @@ from pocketbert.distillation.methods.tinybert import TinyBERT
 from pocketbert.errors import UserError
 from pocketbert.pruning.config import PruneConfig
 from pocketbert.pruning.vocabulary import trim_vocabulary
-from pocketbert.recipes import RECIPES
 from pocketbert_export.clients.mediapipe_files import check_client
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 
@@ -70,9 +69,11 @@ def test_round_trip_and_padding(family: str, tmp_path: Path) -> None:
     for name, tensor in stored.items():
         np.testing.assert_array_equal(copied[name], tensor)
     assert model.tokenizer is not None
-    short, padded = (model.tokenizer(["the cat sat on", "a mat"], max_length=11, pad_to=size) for size in (None, 11))
-    logits, expected = (model(inputs)["prediction_logits"].numpy() for inputs in (padded, short))
+    # Both are longer than the texts: for trigrams, the last token has the padding token as its neighbour.
+    short, padded = (model.tokenizer(["the cat", "a mat on"], max_length=15, pad_to=size) for size in (12, 15))
+    expected, logits = (model(inputs)["prediction_logits"].numpy() for inputs in (short, padded))
     real = np.asarray(short["input_mask"], bool)
+    assert not real[:, -1].any()
     # 2e-5 is what two correct float32 implementations reach at these sizes (tests/goldens/huggingface/README.md).
     np.testing.assert_allclose(
         logits[:, : real.shape[1]][real], expected[real], rtol=0, atol=2e-5 * np.abs(expected).max()
@@ -141,20 +142,19 @@ def test_teacher_and_student(family: str, tmp_path: Path) -> None:
     pb.distill(student, data, tmp_path / "run", teacher=teacher, method=method)
     before, after = (pb.from_pretrained(path) for path in (teacher, tmp_path / "run/model"))
     assert after.config == before.config.replace(num_layers=1)
-    moved = [path for path, weight in after.weights_by_path().items() if path.startswith("encoder.layers.0.")]
-    assert all(np.any(after.weights_by_path()[path] != before.weights_by_path()[path]) for path in moved)
+    weights, others = (model.weights_by_path() for model in (before, after))
+    kernels = [path for path in others if path.startswith("encoder.layers.0.") and path.endswith("kernel")]
+    assert kernels and all((weights[path].numpy() != others[path].numpy()).any() for path in kernels)
 
 
 # BERT, RoBERTa, XLM-R and MobileBERT pass the gate in other tests of the default run.
-@pytest.mark.one_of_each("float32-distilbert")
+@pytest.mark.one_of_each("distilbert")
 @families
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_export_passes_the_gate(recipe: str, family: str, tmp_path: Path) -> None:
-    teacher = tiny_distillation.write_teacher(tmp_path / "model", LARGER[family].replace(num_layers=1))
-    cell = TABLE[family]["Recipes"]
-    assert cell == "yes"
-    bundle = pb.export(teacher, tmp_path / "bundle", recipe=recipe, lengths=(19,))
-    assert bundle.description["recipe"] == recipe
+def test_float32_passes_the_gate(family: str, tmp_path: Path) -> None:
+    model = tiny_distillation.write_teacher(tmp_path / "model", LARGER[family].replace(num_layers=1))
+    assert TABLE[family]["Recipes"] == "yes"
+    pb.export(model, tmp_path / "bundle", recipe="float32", lengths=(19,))
+    assert json.loads((tmp_path / "bundle/verification.json").read_text())["passed"]
 
 
 def _expect(family: str, column: str, action: Callable[[], object]) -> None:
