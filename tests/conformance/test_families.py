@@ -70,7 +70,7 @@ def test_round_trip_and_padding(family: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(copied[name], tensor)
     assert model.tokenizer is not None
     # Both are longer than the texts: for trigrams, the last token has the padding token as its neighbour.
-    short, padded = (model.tokenizer(["the cat", "a mat on"], max_length=15, pad_to=size) for size in (12, 15))
+    short, padded = (model.tokenizer(["the cat", "a mat on"], max_length=size, pad_to=size) for size in (12, 15))
     expected, logits = (model(inputs)["prediction_logits"].numpy() for inputs in (short, padded))
     real = np.asarray(short["input_mask"], bool)
     assert not real[:, -1].any()
@@ -83,7 +83,7 @@ def test_round_trip_and_padding(family: str, tmp_path: Path) -> None:
 @families
 def test_pruning(family: str) -> None:
     config = LARGER[family]
-    problems = PruneConfig(heads=2, intermediate_size=7, embedding_rank=3, layers=1).problems(config)
+    problems = PruneConfig(heads=2, intermediate_size=7, embedding_rank=3, layers=1, max_length=19).problems(config)
     _expect(family, "Prune", lambda: [_refuse(problem) for problem in problems])
 
 
