@@ -133,5 +133,5 @@ def open_vocabulary(vocabulary: Vocabulary, special_tokens_in_text: SpecialToken
 def write_kept(vocabulary: Vocabulary, kept_ids: Sequence[int], paths: Sequence[Path]) -> None:
     """Writes the file with some of a vocabulary's tokens, by ascending id; see `trimming.write_trimmed`."""
     tokens = vocabulary.base_tokens()
-    kept = (tokens[position] for position in kept_ids if position < len(tokens))
-    paths[0].write_text("".join(f"{token}\n" for token in kept), encoding="utf-8")
+    lines = (tokens[position] for position in kept_ids if position < len(tokens))
+    paths[0].write_text("".join(f"{token}\n" for token in lines), encoding="utf-8")
