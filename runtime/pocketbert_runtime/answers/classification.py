@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from pocketbert_runtime.answers.base import Evidence
-from pocketbert_runtime.answers.probabilities import described_probabilities, probabilities_of, threshold_logits
+from pocketbert_runtime.answers.probabilities import (
+    check_labels,
+    described_probabilities,
+    probabilities_of,
+    threshold_logits,
+)
 from pocketbert_runtime.answers.texts import TextAnswers
 
 
@@ -40,6 +45,7 @@ class ClassAnswers(TextAnswers):
 
         For `soft_labels` see `described_probabilities`.
         """
+        check_labels(self.config.labels, logits)
         labels, rows = self.config.labels, (self.decide(logits), self.rejected(logits), probabilities_of(logits))
         return [
             {

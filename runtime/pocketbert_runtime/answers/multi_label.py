@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert_runtime.answers.base import Evidence
-from pocketbert_runtime.answers.probabilities import described_probabilities, sigmoid_of, threshold_logits
+from pocketbert_runtime.answers.probabilities import check_labels, described_probabilities, sigmoid_of, threshold_logits
 from pocketbert_runtime.answers.texts import TextAnswers
 
 
@@ -35,6 +35,7 @@ class LabelAnswers(TextAnswers):
     ) -> list[dict[str, Any]]:
         """Returns `labels`, and `probabilities` by label or the best as `top`; see `described_probabilities`."""
         names = self.config.labels
+        check_labels(names, logits)
         return [
             {
                 "labels": [label for label, is_given in zip(names, decided, strict=True) if is_given],

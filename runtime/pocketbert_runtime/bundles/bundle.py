@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from pocketbert_runtime.answers.classification import ClassAnswers
+from pocketbert_runtime.answers.embedding import OUTPUT as VECTOR_OUTPUT
 from pocketbert_runtime.answers.inputs import as_inputs
 from pocketbert_runtime.answers.multi_label import LabelAnswers
 from pocketbert_runtime.answers.table import ANSWERS, answers_of
@@ -272,6 +273,12 @@ class Bundle:
     ) -> AnyPredictor:
         """Returns a predictor from `make` for a task; for `config` see `forward`."""
         self._model.require_open()
+        names = (VECTOR_OUTPUT,) if is_separate(config) else task.output_names
+        if missing := [name for name in names if name not in self.output_names]:
+            raise UserError(
+                f"{self.directory / BUNDLE_FILE} must have the output {missing[0]} for {task.kind}; received "
+                f"{', '.join(self.output_names)}; export the bundle again"
+            )
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)

@@ -43,7 +43,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_bundle_has_the_tokenizer(made: tuple[str, Path]) -> None:
     kind, folder = made
     description = json.loads((folder / "bundle" / "bundle.json").read_text())
-    assert description["schema_version"] == 3 and description["tokenizer"]["kind"] == kind
+    assert description["schema_version"] == 4 and description["tokenizer"]["kind"] == kind
     for name in FILES[kind]:
         assert (folder / "bundle" / name).read_bytes() == (folder / "model" / name).read_bytes()
     bundle, model = Bundle.open(folder / "bundle"), pb.from_pretrained(folder / "model")
