@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import golden_checks
 import networks
 import numpy as np
 import pytest
@@ -129,6 +130,8 @@ def test_goldens_have_texts_ids_both_outputs(bundle: Bundle, model: Model) -> No
         assert networks.relative(expected, golden.exported_outputs["logits"]) < 2e-4
     assert "dull" in [golden.text for golden in bundle.goldens]
     assert any(golden.inputs["input_mask"].sum() == 19 for golden in bundle.goldens)
+    lines = golden_checks.check_golden_answers(bundle.directory, model)
+    assert any("pair" in line for line in lines) and len(lines) == 50
 
 
 def test_a_length_that_is_not_there(bundle: Bundle) -> None:
