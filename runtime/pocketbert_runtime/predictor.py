@@ -48,11 +48,11 @@ class Predictor:
           UserError: an option is unknown; `windows` for another task than classes, several labels or scores;
             `soft_labels` for a task without labels, or with `top_k`; or see the task's `predict`.
         """
-        known = _option_names(self.task)
-        if unknown := [name for name in options if name not in known]:
+        names = _option_names(self.task)
+        if unknown := [name for name in options if name not in names]:
             raise UserError(
-                f"predict has the options {', '.join(sorted(known))} for {self.task.kind}; received {unknown[0]!r}"
-                f"{did_you_mean(unknown[0], known)}; leave it out"
+                f"predict has the options {', '.join(sorted(names))} for {self.task.kind}; received {unknown[0]!r}"
+                f"{did_you_mean(unknown[0], names)}; leave it out"
             )
         if options.get("soft_labels"):
             option = argument("soft_labels", True)

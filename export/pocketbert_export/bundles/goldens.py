@@ -169,7 +169,7 @@ def _read_outputs(
     try:
         with safe_open(path, framework="numpy") as stored:
             names = set(stored.keys())
-            indices = [int(found[1]) for name in names if (found := re.match(r"(\d{1,4})/", name))]
+            indices = [int(name.partition("/")[0]) for name in names if re.match(r"\d{1,4}/", name)]
             count = min(max(indices, default=0) + 1, most)
             expected_names = {f"{index}/{kind}/{name}" for index in range(count) for kind in _KINDS for name in outputs}
             problems += [

@@ -145,30 +145,30 @@ def _full_texts(
     chosen, shorter = [], 0
     for length in lengths:
         fitting = [one for one in counted if shorter < one[0] <= length]
-        made = None if fitting else _made_full(reader, inputs, length)
+        joined = None if fitting else _joined(reader, inputs, length)
         if fitting:
             chosen.append(max(fitting, key=lambda one: one[0])[1])
-        elif made is not None and shorter < _count(reader, made) <= length:
-            chosen.append(made)
+        elif joined is not None and shorter < _count(reader, joined) <= length:
+            chosen.append(joined)
         shorter = length
     return [*chosen, min(counted, key=lambda one: one[0])[1]]
 
 
-def _made_full(reader: GoldenReader, inputs: Sequence[Mapping[str, str]], length: int) -> Mapping[str, str] | None:
+def _joined(reader: GoldenReader, inputs: Sequence[Mapping[str, str]], length: int) -> Mapping[str, str] | None:
     """Makes a text of so many words that it just fits; None if no word does."""
     *names, last = inputs[0]
     words = " ".join(one[last] for one in [*inputs[:_MOST_COUNTED]] * 2).split()[: 2 * length] or ["a"] * length
     for first in ({name: inputs[0][name] for name in names}, dict.fromkeys(names, "")):
 
-        def made(count: int, first: Mapping[str, str] = first) -> dict[str, str]:
+        def of_words(count: int, first: Mapping[str, str] = first) -> dict[str, str]:
             return {**first, last: " ".join(words[:count])}
 
-        if _count(reader, made(0)) <= length:
+        if _count(reader, of_words(0)) <= length:
             low, high = 0, len(words)
             while low < high:
                 middle = (low + high + 1) // 2
-                low, high = (middle, high) if _count(reader, made(middle)) <= length else (low, middle - 1)
-            return made(low)
+                low, high = (middle, high) if _count(reader, of_words(middle)) <= length else (low, middle - 1)
+            return of_words(low)
     return None
 
 

@@ -93,24 +93,24 @@ final class GoldenRows {
     Tokens context = tokenizer.tokenize(line.pair == null ? "" : line.pair);
     List<GoldenLine.Window> windows = new ArrayList<>();
     for (GoldenLine.Window golden : line.windows) {
-      int asked = 0;
-      while (1 + asked < golden.ids.length && golden.offsets[1 + asked][1] > 0) {
-        asked++;
+      int questionLength = 0;
+      while (1 + questionLength < golden.ids.length && golden.offsets[1 + questionLength][1] > 0) {
+        questionLength++;
       }
-      int count = Math.max(0, golden.ids.length - specials - asked);
-      int first = specials - 1 + asked;
+      int count = Math.max(0, golden.ids.length - specials - questionLength);
+      int first = specials - 1 + questionLength;
       int begin = 0;
       while (count > 0 && begin < context.ids.length - 1
           && (context.starts[begin] != golden.offsets[first][0] || context.ids[begin] != golden.ids[first])) {
         begin++;
       }
-      int[] ids = new int[specials + asked + count];
+      int[] ids = new int[specials + questionLength + count];
       int[] typeIds = new int[ids.length];
       int[][] offsets = new int[ids.length][2];
       for (int i = 0; i < ids.length; i++) {
         int inQuestion = i - 1;
         int inContext = i - first;
-        if (inQuestion >= 0 && inQuestion < asked) {
+        if (inQuestion >= 0 && inQuestion < questionLength) {
           copy(question, inQuestion, ids, offsets, i);
         } else if (inContext >= 0 && inContext < count) {
           copy(context, begin + inContext, ids, offsets, i);
