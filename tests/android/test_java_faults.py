@@ -189,9 +189,17 @@ def test_both_accept_the_valid_bundle(tmp_path: Path) -> None:
     assert len(Bundle.open(folder).goldens) == 4
 
 
+def other_label(folder: Path) -> None:
+    """Another label for "Not bad!"; the labels of the first text nearly tie."""
+    lines = bundle_folders.golden_lines(folder)
+    assert lines[2]["answer"]["label"] == "bad"
+    lines[2]["answer"]["label"] = "good"
+    bundle_folders.write_lines(folder, lines)
+
+
 # Faults of final answers: name → change, and part of the message of both `check` methods.
 WRONG_ANSWERS: dict[str, tuple[Inject, str]] = {
-    "another_label": (golden(lambda line: line["answer"].update(label="bad")), "the bundle answers"),
+    "another_label": (other_label, "the bundle answers"),
     "another_probability": (golden(lambda line: line["answer"]["probabilities"].update(bad=0.9)), "up to 0.0073"),
     "two_answers_swapped": (swapped_answers, "must have the"),
     "no_answer": (golden(lambda line: line.update(answer=None)), "must have an answer"),

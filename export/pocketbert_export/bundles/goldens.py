@@ -97,7 +97,8 @@ def read_goldens(
       UserError: lists ids outside the vocabulary, and missing, unknown and wrong outputs.
     """
     lengths = sorted(signature["length"] for signature in description["signatures"])
-    vocab_size, problems = description["tokenizer"]["vocab_size"], []
+    vocab_size = description["tokenizer"]["vocab_size"]
+    problems: list[str] = []
     for number, line in enumerate(lines, start=1):
         largest = max(max(window.ids) for window in line.windows)
         if largest >= vocab_size:
@@ -146,7 +147,8 @@ def tokenization_problems(
       tokenizer: a tokenizer.
       longest: the bundle's longest length.
     """
-    task, problems = golden_task(config), []
+    task = golden_task(config)
+    problems: list[str] = []
     reader = GoldenReader(task, tokenizer, longest if task is None else task.max_length(longest))
     # Texts of one form at once: the tokenizers for training are slow at single texts.
     for _, group in itertools.groupby(enumerate(lines, start=1), key=lambda line: (*line[1].inputs,)):

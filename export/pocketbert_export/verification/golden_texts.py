@@ -142,7 +142,8 @@ def _full_texts(
 ) -> list[Mapping[str, str]]:
     """Chooses the fullest text per length, or makes one, and the shortest text."""
     counted = [(_count(reader, one), one) for one in _evenly(inputs, _MOST_COUNTED)]
-    chosen, shorter = [], 0
+    chosen: list[Mapping[str, str]] = []
+    shorter = 0
     for length in lengths:
         fitting = [one for one in counted if shorter < one[0] <= length]
         joined = None if fitting else _joined(reader, inputs, length)

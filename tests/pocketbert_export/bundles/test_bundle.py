@@ -131,7 +131,7 @@ def test_goldens_have_texts_ids_both_outputs(bundle: Bundle, model: Model) -> No
     assert "dull" in [golden.text for golden in bundle.goldens]
     assert any(golden.inputs["input_mask"].sum() == 19 for golden in bundle.goldens)
     lines = golden_checks.check_golden_answers(bundle.directory, model)
-    assert any("pair" in line for line in lines) and len(lines) == 50
+    assert any("pair" in line for line in lines)
 
 
 def test_a_length_that_is_not_there(bundle: Bundle) -> None:
