@@ -32,7 +32,6 @@ from pocketbert_export.bundles.description import (
     task_fields,
     weight_digests,
 )
-from pocketbert_export.bundles.goldens import answers_file, entries
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, card_facts, write_card
 from pocketbert_export.bundles.pair_head import head_content, head_parameters, text_encoder, unlabelled_texts
 from pocketbert_export.checks.label_order import examples_for, named
@@ -51,7 +50,8 @@ from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.tflite.signatures import check_lengths, default_lengths
 from pocketbert_export.verification import outcomes
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS, default_examples
-from pocketbert_export.verification.golden_texts import chosen_goldens
+from pocketbert_export.verification.golden_texts import write_golden_answers
+from pocketbert_export.verification.pair_checks import built_in_pairs
 from pocketbert_export.verification.verify import verify_bundle
 from pocketbert_runtime.bundles.length_buckets import LengthBucket
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE, is_separate
@@ -191,7 +191,6 @@ def export(
         # Before the conversion, too.
         texts = calibration_texts(model, calibration, examples, lengths, calibration_options)
     graph_optimizations = graph_optimizations.for_recipe(chosen)
-    candidates = as_read(model.task, examples.first_texts(_MOST_CANDIDATES))
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
@@ -220,11 +219,9 @@ def export(
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
-        # The files are listed when the golden outputs are among them.
-        unlisted = Bundle(folder, {**description, "files": {}})
-        goldens = chosen_goldens(model, unlisted, candidates, lengths)
-        files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
-        description |= {"files": file_entries(folder), "goldens": entries(goldens)}
+        texts_of_user = examples.first_texts(_MOST_CANDIDATES)
+        description["answers"] = write_golden_answers(folder, description, model, texts_of_user, bounds)
+        description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         log_info(f"export {recipe}: verifying")
         verification = verify_bundle(
@@ -294,11 +291,14 @@ def _export_pairs(
             "model_card": card_facts(card, directory),
             "num_parameters": description["num_parameters"] + head_parameters(model),
             "source": saved_weight_digests(model) if directory is None else weight_digests(Path(directory)),
-            "files": file_entries(folder),
         }
+        texts_of_user = (pairs or built_in_pairs()).first_texts(_MOST_CANDIDATES)
+        bounds = encoder_options["bounds"]
+        description["answers"] = write_golden_answers(folder, description, encoder, texts_of_user, bounds)
+        description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         log_info("verifying the answers for pairs")
-        options = {"bounds": encoder_options["bounds"], "metric": metric, "data_task": data_task}
+        options = {"bounds": bounds, "metric": metric, "data_task": data_task}
         verification = verify_bundle(folder, reference=model, examples=pairs, records=False, **options)
         verification.require()
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import bundle_folders
+import golden_checks
 import numpy as np
 import pytest
 import tiny
@@ -96,6 +97,12 @@ def test_ids_equal_those_of_python(
         assert mask == [1] * len(row) + [0] * (length - len(row)), ascii(text)
         lengths.add(length)
     assert lengths == {9, 17}
+
+
+def test_golden_answers_are_the_models(bundles: dict[str, Path]) -> None:
+    golden_checks.check_golden_answers(bundles["float32"], pb.from_pretrained(bundles["float32"].parent / "model"))
+    done = host("check", *bundles.values())
+    assert (done.returncode, done.stdout) == (0, "ok\n" * len(bundles)), done.stdout
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

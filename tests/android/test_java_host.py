@@ -210,13 +210,13 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
     model = damaged / "model.tflite"
     model.write_bytes(model.read_bytes()[:-1] + b"x")
     relabelled = shutil.copytree(bundles["float16"], tmp_path / "relabelled")
-    description = json.loads((relabelled / "bundle.json").read_text(encoding="utf-8"))
-    for golden in (description["goldens"][0], description["goldens"][-1]):
-        golden["text"] = f"good {golden['text']}"
-    (relabelled / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    lines = bundle_folders.golden_lines(relabelled)
+    for line in (lines[0], lines[-1]):
+        line["text"] = f"good {line['text']}"
+    bundle_folders.write_lines(relabelled, lines)
     for arguments, message in (
         ([damaged], "model.tflite must have the sha256"),
-        ([relabelled], "must have the tokenizer's input_word_ids"),
+        ([relabelled], "must have the tokenizer's ids"),
         ([bundles["float32"], "--lengths=10"], "a length must be one of [9, 17]; received 10"),
         ([bundles["float32"], "--fast"], "received --fast"),
         ([tmp_path / "nothing"], "a bundle must be a folder written by pocketbert export"),

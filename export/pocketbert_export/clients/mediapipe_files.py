@@ -129,8 +129,8 @@ def folder_beside(bundle: str | os.PathLike[str]) -> Path:
 
 
 def has_pairs(bundle: Bundle) -> bool:
-    """Whether a bundle's golden examples are pairs, except the last one, which is for the tokenizer."""
-    return any(golden.pair is not None for golden in bundle.goldens[:-1])
+    """Whether a bundle's texts are pairs: the first golden text is one of the user's."""
+    return bundle.golden_lines[0].pair is not None
 
 
 def log_decisions(bundle: Bundle) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pocketbert.data.examples import Examples, LabelledData
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.errors import UserError
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Bounds
@@ -30,14 +31,14 @@ from pocketbert_export.quantization.float16_range import Float16Range, float16_r
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.delegates import DelegateShare, documented_shares
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
-from pocketbert_export.tflite.runtimes import RuntimeRefused
+from pocketbert_export.tflite.runtimes import LITERT, RuntimeRefused
 from pocketbert_export.tflite.runtimes import run as run_on
 from pocketbert_export.verification import file_checks, outcomes, pair_checks, record_checks
 from pocketbert_export.verification.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.validation_inputs import ValidationInputs
 from pocketbert_export.verification.weight_checks import check_weights
-from pocketbert_runtime.tokenizers.opening import open_tokenizer as open_runtime_tokenizer
+from pocketbert_runtime.bundles.description import ANSWERS_FILE
 
 SCHEMA_VERSION = 1
 # A recipe with less rounding helps with these checks.
@@ -283,7 +284,9 @@ def _verify(
         if versions and get_recipe(bundle.recipe).weights == "float16":
             maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
             checks.append(maxima.check())
-        # Outputs that fail the checks above may not even be finite.
+        # After a failed check, more reasons would hide the first; outputs may not even be finite.
+        if LITERT in versions and all(check.passed for check in checks):
+            checks.append(_check_answers(bundle))
         scorable = versions and examples is not None and examples.labelled and all(check.passed for check in checks)
         if scorable and bundle.outcome is not None and examples is not None:
             exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
@@ -313,32 +316,45 @@ def _verify(
 
 
 def _golden_examples(bundle: Bundle) -> Examples:
-    pairs = [golden.pair for golden in bundle.goldens]
+    # The encoder for separate pairs reads single texts.
+    pairs = [] if bundle.pair_task else [golden.pair for golden in bundle.goldens]
     return Examples(
         texts=[golden.text for golden in bundle.goldens],
         pairs=[pair or "" for pair in pairs] if any(pairs) else None,
         labels=None,
-        ids=[str(index) for index in range(len(pairs))],
+        ids=[str(index) for index in range(len(bundle.goldens))],
         source="the bundle's golden examples",
     )
+
+
+def _check_answers(bundle: Bundle) -> Check:
+    """Checks that the bundle gives its golden answers, as an app opens it."""
+    try:
+        problems = bundle.golden_problems()
+    except UserError as error:
+        problems = [str(error)]
+    sound = f"{len(bundle.golden_lines)} golden texts have the offsets and answers in {ANSWERS_FILE}"
+    return dataclasses.replace(count_check("answers", problems, "; ".join(problems) or sound), runtime=LITERT)
 
 
 def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: LabelledData) -> Check:
     """Checks the ids for golden texts and real texts: the runtime's, and the model's tokenizer if it is given."""
     bundle_tokenizer, model_tokenizer = bundle.tokenizer, None if reference is None else reference.tokenizer
-    problems = tokenization_problems(bundle.goldens, bundle_tokenizer)
+    golden = bundle.golden_lines, bundle.pair_task or bundle.task
+    problems = tokenization_problems(*golden, bundle_tokenizer, bundle.lengths[-1])
     texts, longest = examples.first_texts(_MOST_TOKENIZED), bundle.lengths[-1]
     inputs = bundle_tokenizer(texts.texts, texts.pairs, max_length=longest)
     if not problems:
         # Apps use the runtime's tokenizer.
-        runtime_tokenizer = open_runtime_tokenizer(bundle.vocabulary)
-        problems += [f"in apps {problem}" for problem in tokenization_problems(bundle.goldens, runtime_tokenizer)]
+        runtime_tokenizer = bundle.runtime_tokenizer
+        in_apps = tokenization_problems(*golden, runtime_tokenizer, bundle.lengths[-1])
+        problems += [f"in apps {problem}" for problem in in_apps]
         if _differ(inputs, runtime_tokenizer(texts.texts, texts.pairs, max_length=longest)):
             problems.append(f"{texts.source} give other ids in apps, with the tokenizer of pocketbert_runtime")
     if model_tokenizer is not None:
         problems += [
             f"with the model's tokenizer {problem}"
-            for problem in tokenization_problems(bundle.goldens, model_tokenizer)
+            for problem in tokenization_problems(*golden, model_tokenizer, bundle.lengths[-1])
         ]
         if _differ(inputs, model_tokenizer(texts.texts, texts.pairs, max_length=longest)):
             problems.append(f"{texts.source} give other ids than with the model's tokenizer")

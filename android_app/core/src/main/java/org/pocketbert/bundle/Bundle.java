@@ -34,6 +34,8 @@ public final class Bundle {
 
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
+  static final String ANSWERS = "answers.jsonl";
+  static final String QUESTIONS = "span";
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   private static final String HEAD = "head.tflite";
@@ -47,26 +49,20 @@ public final class Bundle {
   private final ByteBuffer model;
   private final ByteBuffer head;
   private final Tokenizer tokenizer;
-  private final List<Golden> goldens;
+  private final Goldens goldens;
 
-  private Bundle(
-      Path directory,
-      Description description,
-      ByteBuffer model,
-      ByteBuffer head,
-      Tokenizer tokenizer,
-      List<Golden> goldens) {
+  private Bundle(Path directory, Description description, Map<String, ByteBuffer> contents, Tokenizer tokenizer) {
     this.directory = directory;
     this.description = description;
-    this.model = model;
-    this.head = head;
     this.tokenizer = tokenizer;
-    this.goldens = goldens;
+    model = contents.get(MODEL);
+    head = contents.get(HEAD);
+    goldens = new Goldens(this, description, contents.get(ANSWERS), contents.get(GOLDENS));
   }
 
   /**
-   * Opens a bundle after all checks that need no runtime: file digests, consistency of the files, and the ids of every
-   * golden example.
+   * Opens a bundle, and compares all files with their digests, and tokenizer and labels with bundle.json. {@link #check}
+   * compares ids and answers with the golden ones.
    *
    * @param path its folder
    * @throws UserError lists every missing or damaged file, or every inconsistency, in one line
@@ -88,7 +84,7 @@ public final class Bundle {
       }
     }
     boolean hasLabels = !description.labels().isEmpty();
-    List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, LABELS));
+    List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, ANSWERS, LABELS));
     required.addAll(1, description.tokenizerKind.files);
     if (description.pairs != null) {
       required.add(HEAD);
@@ -107,26 +103,23 @@ public final class Bundle {
       problems.add(
           LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
     }
-    List<Golden> goldens = GoldenAnswers.read(contents.get(GOLDENS), description, problems);
-    checkIds(description, tokenizer, problems);
     throwIfAny(problems, path);
-    return new Bundle(directory, description, contents.get(MODEL), contents.get(HEAD), tokenizer, goldens);
+    return new Bundle(directory, description, contents, tokenizer);
   }
 
-  /** Compares the ids in bundle.json with those from the tokenizer, to detect a changed tokenizer. */
-  private static void checkIds(Description description, Tokenizer tokenizer, List<String> problems) {
-    if (!problems.isEmpty()) {
-      return;
-    }
-    for (int i = 0; i < description.goldens.size(); i++) {
-      Golden golden = description.goldens.get(i);
-      Map<String, int[]> inputs = tokenizer.encode(golden.text, golden.pair, golden.length).byName();
-      for (Map.Entry<String, int[]> input : golden.inputs.entrySet()) {
-        if (!Arrays.equals(input.getValue(), inputs.get(input.getKey()))) {
-          problems.add("goldens[" + i + "] must have the tokenizer's " + input.getKey() + "; it has others");
-        }
-      }
-    }
+  /**
+   * Compares ids, offsets and answers with the golden ones in answers.jsonl.
+   *
+   * <p>Call it once on a new kind of phone: another processor sums in another order. For questions, it compares ids and
+   * offsets alone.
+   *
+   * @param network runs the bundle's files; a {@link PairNetwork} for separate pairs
+   * @throws UserError names the lines with other ids or offsets, with a number that differs by more than the tolerance in
+   *     bundle.json, or with another label or span, unless two choices nearly tie; or a file is damaged
+   */
+  public void check(Network network) {
+    List<String> problems = new GoldenAnswerCheck(this, network, description.tolerance).problems(goldens.lines());
+    throwIfAny(problems);
   }
 
   /** What bundle.json says about a bundle. */
@@ -176,6 +169,11 @@ public final class Bundle {
     }
     throwIfAny(problems, path);
     return sizes;
+  }
+
+  /** Throws a {@link UserError} about this bundle if there are problems. */
+  void throwIfAny(List<String> problems) {
+    throwIfAny(problems, directory);
   }
 
   private static void throwIfAny(List<String> problems, Path path) {
@@ -351,31 +349,22 @@ public final class Bundle {
     return inputs;
   }
 
-  /** All golden examples, at their own lengths. */
+  /**
+   * All golden examples, at their own lengths. The first call reads them, and compares the ids of all golden texts.
+   *
+   * @throws UserError lists every inconsistency in answers.jsonl and goldens.safetensors, in one line
+   */
   public List<Golden> goldens() {
-    return Collections.unmodifiableList(goldens);
+    return goldens.examples();
   }
 
   /**
    * Returns the golden examples that fit a length, padded to it. If outputs are per token, only examples of this length
    * fit.
    *
-   * @throws UserError if none fits
+   * @throws UserError if none fits; or see {@link #goldens()}
    */
   public List<Golden> goldens(int length) {
-    List<Golden> fitting = new ArrayList<>();
-    for (Golden golden : goldens) {
-      boolean answersTokens = false;
-      for (String output : golden.exportedOutputs.keySet()) {
-        answersTokens |= TaskKind.isTokenOutput(output);
-      }
-      if (answersTokens ? golden.length == length : golden.tokenCount() <= length) {
-        fitting.add(golden.at(length, tokenizer.padId()));
-      }
-    }
-    if (fitting.isEmpty()) {
-      throw new UserError("a bundle needs a golden example of at most " + length + " tokens; " + name() + " has none");
-    }
-    return fitting;
+    return goldens.examples(length);
   }
 }

@@ -73,6 +73,13 @@ public final class SentenceEmbedder {
     return tokenizer.cut(tokens, room, lengths);
   }
 
+  /** Returns the inputs for a text with the default prompt, by another tokenizer. */
+  static ModelInputs inputs(Bundle bundle, Tokenizer tokenizer, String text) {
+    String prompt = bundle.defaultPrompt();
+    Tokens tokens = tokenizer.tokenize(prompt == null ? text : bundle.prompts().get(prompt) + text);
+    return tokenizer.cut(tokens, bundle.maxLength() - SPECIAL_TOKENS, bundle.lengths());
+  }
+
   /**
    * Returns the cosine of two embeddings, the similarity of their texts; 0 if one of them is zero.
    *

@@ -24,6 +24,13 @@ public abstract class Tokenizer {
     this.truncation = truncation;
   }
 
+  /** Creates a tokenizer of positions, whose special tokens have position 0. */
+  Tokenizer(Tokenizer other) {
+    vocabSize = other.vocabSize;
+    frame = new Frame(0, 0, 0, other.frame.separators, other.frame.secondType);
+    truncation = other.truncation;
+  }
+
   /** Returns a tokenizer with the same tokens that cuts long texts in another way. */
   public final Tokenizer cutting(Truncation truncation) {
     return new CutTokenizer(this, truncation);
