@@ -31,7 +31,7 @@ MANIFEST = MAIN / "AndroidManifest.xml"
 GRADLE = APP / "app" / "build.gradle.kts"
 MANIFEST_NAMESPACE = "http://schemas.android.com/apk/res/android"
 # Runtime → sources in the core that need another runtime's classes.
-LEFT_OUT: dict[str, tuple[str, ...]] = {"javacpp": (), "aar": ("BundleEngines.java", "TfLiteEngine.java")}
+LEFT_OUT: dict[str, tuple[str, ...]] = {"javacpp": (), "aar": ("BundleEngines.java", "Pipeline.java", "TfLiteEngine.java")}
 # Java's class libraries for the shrinkers, in the folder of javac.
 JAVA_HOME = Path(shutil.which("javac") or "/usr/bin/javac").resolve().parents[1]
 # Android's pages have 4 or 16 KB; alignment to 16 KB works on both.

@@ -1,6 +1,7 @@
 package org.pocketbert.bundle;
 
-import java.io.IOException;
+import java.io.ByteArrayInputStream;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
@@ -19,8 +20,8 @@ import org.pocketbert.tokenizer.Tokenizer;
 /**
  * An opened bundle from {@code pocketbert export}. Its checks read the same bytes as the runtime.
  *
- * <p>The model is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no other app
- * can write.
+ * <p>The model in a folder is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no
+ * other app can write. The members of a zip archive are read into memory.
  */
 public final class Bundle {
   /** The input that holds token ids. */
@@ -42,7 +43,7 @@ public final class Bundle {
   private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
-  private final Path directory;
+  private final String name;
   private final Description description;
   private final ByteBuffer model;
   private final ByteBuffer head;
@@ -50,13 +51,13 @@ public final class Bundle {
   private final List<Golden> goldens;
 
   private Bundle(
-      Path directory,
+      String name,
       Description description,
       ByteBuffer model,
       ByteBuffer head,
       Tokenizer tokenizer,
       List<Golden> goldens) {
-    this.directory = directory;
+    this.name = name;
     this.description = description;
     this.model = model;
     this.head = head;
@@ -68,19 +69,42 @@ public final class Bundle {
    * Opens a bundle after all checks that need no runtime: file digests, consistency of the files, and the ids of every
    * golden example.
    *
-   * @param path its folder
+   * @param path its folder, or a zip file of it
    * @throws UserError lists every missing or damaged file, or every inconsistency, in one line
    */
   public static Bundle open(Path path) {
-    Description description = describe(path);
-    Path directory = real(path);
+    return open(BundleFiles.of(path));
+  }
+
+  /**
+   * Opens a bundle in a zip archive.
+   *
+   * @param archive all its bytes
+   * @throws UserError if the archive is damaged, or has names outside one folder; see also {@link #open(Path)}
+   */
+  public static Bundle open(byte[] archive) {
+    return open(new ByteArrayInputStream(archive));
+  }
+
+  /**
+   * Opens a bundle in a zip archive, such as an asset of an Android app.
+   *
+   * @param archive read to the archive's last file, and closed
+   * @throws UserError if the archive is damaged, or has names outside one folder; see also {@link #open(Path)}
+   */
+  public static Bundle open(InputStream archive) {
+    return open(new ZipFiles(archive, "archive", "archive"));
+  }
+
+  private static Bundle open(BundleFiles files) {
+    Description description = describe(files);
     List<String> problems = new ArrayList<>();
     Map<String, ByteBuffer> contents = new LinkedHashMap<>();
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
       String name = file.getKey();
       try {
         long most = MAPPED.contains(name) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
-        ByteBuffer content = CheckedFile.map(directory, name, most);
+        ByteBuffer content = files.read(name, most);
         file.getValue().check(content);
         contents.put(name, content);
       } catch (CheckedFile.Unusable error) {
@@ -101,7 +125,7 @@ public final class Bundle {
         problems.add(name + " must be absent for a task without labels; it is listed in " + DESCRIPTION);
       }
     }
-    throwIfAny(problems, path);
+    throwIfAny(problems, files);
     Tokenizer tokenizer = BundleTokenizer.open(description, contents, problems);
     if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels()) + "\n")) {
       problems.add(
@@ -109,8 +133,8 @@ public final class Bundle {
     }
     List<Golden> goldens = GoldenAnswers.read(contents.get(GOLDENS), description, problems);
     checkIds(description, tokenizer, problems);
-    throwIfAny(problems, path);
-    return new Bundle(directory, description, contents.get(MODEL), contents.get(HEAD), tokenizer, goldens);
+    throwIfAny(problems, files);
+    return new Bundle(files.name, description, contents.get(MODEL), contents.get(HEAD), tokenizer, goldens);
   }
 
   /** Compares the ids in bundle.json with those from the tokenizer, to detect a changed tokenizer. */
@@ -149,7 +173,7 @@ public final class Bundle {
    * @throws UserError if bundle.json is missing or wrong
    */
   public static Summary summary(Path path) {
-    return new Summary(describe(path));
+    return new Summary(describe(BundleFiles.folder(path)));
   }
 
   /**
@@ -158,15 +182,15 @@ public final class Bundle {
    * @throws UserError if bundle.json is missing or wrong, or lists every file that is missing or of another size
    */
   public static Map<String, Long> listedFiles(Path path) {
-    Description description = describe(path);
-    Path directory = real(path);
+    BundleFiles files = BundleFiles.folder(path);
+    Description description = describe(files);
     Map<String, Long> sizes = new LinkedHashMap<>();
     List<String> problems = new ArrayList<>();
     List<String> names = new ArrayList<>(description.files.keySet());
     names.add(DESCRIPTION);
     for (String name : names) {
       try {
-        sizes.put(name, CheckedFile.size(directory, name));
+        sizes.put(name, files.size(name));
         if (description.files.containsKey(name)) {
           description.files.get(name).checkSize(sizes.get(name));
         }
@@ -174,37 +198,27 @@ public final class Bundle {
         problems.add(name + " " + error.getMessage());
       }
     }
-    throwIfAny(problems, path);
+    throwIfAny(problems, files);
     return sizes;
   }
 
-  private static void throwIfAny(List<String> problems, Path path) {
+  private static void throwIfAny(List<String> problems, BundleFiles files) {
     if (!problems.isEmpty()) {
       problems.add("export it again, or copy all its files");
     }
-    UserError.throwIfAny(problems, "bundle " + path);
+    UserError.throwIfAny(problems, "bundle " + files.source);
   }
 
-  private static Description describe(Path path) {
+  private static Description describe(BundleFiles files) {
     try {
-      String text =
-          StandardCharsets.UTF_8
-              .newDecoder()
-              .decode(CheckedFile.map(real(path), DESCRIPTION, MOST_OTHER_BYTES))
-              .toString();
-      return Description.parse(Json.parse(text), path + "/" + DESCRIPTION);
+      ByteBuffer content = files.read(DESCRIPTION, MOST_OTHER_BYTES);
+      String text = StandardCharsets.UTF_8.newDecoder().decode(content).toString();
+      return Description.parse(Json.parse(text), files.source + "/" + DESCRIPTION);
     } catch (CheckedFile.Unusable | JsonError error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
+      throw new UserError(
+          "bundle " + files.source + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
     } catch (CharacterCodingException error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " must be UTF-8; export it again");
-    }
-  }
-
-  private static Path real(Path path) {
-    try {
-      return path.toRealPath();
-    } catch (IOException error) {
-      throw new UserError("a bundle must be a folder written by pocketbert export; received " + path);
+      throw new UserError("bundle " + files.source + ": " + DESCRIPTION + " must be UTF-8; export it again");
     }
   }
 
@@ -217,9 +231,9 @@ public final class Bundle {
     return lengths;
   }
 
-  /** The folder's name. */
+  /** The name of the folder or the zip file; for an archive without a name, {@code archive}. */
   public String name() {
-    return directory.getFileName().toString();
+    return name;
   }
 
   /** The model file's name. */
@@ -290,6 +304,11 @@ public final class Bundle {
   public Map<String, String> prompts() {
     Map<String, String> none = Collections.emptyMap();
     return description.embedding() == null ? none : Collections.unmodifiableMap(description.embedding().prompts);
+  }
+
+  /** The kind of the answers: of the head on separate pairs if there is one, otherwise {@link #taskKind}. */
+  public String answerKind() {
+    return description.pairs == null ? taskKind() : description.pairs.kind;
   }
 
   /** The task in bundle.json; null for an encoder without one. */
