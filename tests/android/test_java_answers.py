@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -183,7 +184,7 @@ def assert_answers(answer: dict[str, Any], expected: dict[str, Any]) -> bool:
         assert answer == expected
         return False
     best, expected_best = answer.pop("answers"), expected.pop("answers")
-    ties = [abs(one["score"] - other["score"]) < 1e-4 for one, other in zip(expected_best, expected_best[1:])]
+    ties = [abs(one["score"] - other["score"]) < 1e-4 for one, other in itertools.pairwise(expected_best)]
     for mine, other in ((answer, expected), *zip(best, expected_best, strict=True)):
         for name, bound in (("score", 3e-5), ("probability", 1.1e-5)):
             assert mine.pop(name) == pytest.approx(other.pop(name), abs=bound, rel=1e-5)
@@ -202,7 +203,9 @@ def test_ids_and_answers_equal_the_runtimes(
 ) -> None:
     path = bundle_of(task, kind, tokenizers[kind], tmp_path)
     goldens = json.loads((path / "bundle.json").read_text("utf-8"))["goldens"]
-    golden_texts = [golden["text"] if golden["pair"] is None else (golden["text"], golden["pair"]) for golden in goldens]
+    golden_texts = [
+        golden["text"] if golden["pair"] is None else (golden["text"], golden["pair"]) for golden in goldens
+    ]
     needs_pairs = task in (*PAIRED, *QUESTIONS)
     inputs = [*inputs_of(task), *(one for one in golden_texts if isinstance(one, tuple) is needs_pairs)]
     lines, outputs = tmp_path / "texts.jsonl", tmp_path / "ids.jsonl"
