@@ -11,6 +11,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from bundle_folders import describe
 
+from pocketbert.checkpoints.vocabulary_files import write_tokenizer_json
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles import goldens
 from pocketbert_export.bundles.goldens import Golden
@@ -128,6 +129,7 @@ def write_bundle(
     folder.mkdir(parents=True)
     write(folder / "model.tflite", bag, int8)
     (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+    write_tokenizer_json(folder, tokenizer().vocabulary)
     examples = []
     for text, length in zip(TEXTS, (5, 5, 9, 9, 9), strict=True):
         inputs = {
