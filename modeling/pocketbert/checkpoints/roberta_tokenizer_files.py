@@ -58,6 +58,8 @@ _SPACES = (
     {"type": ("Strip",), "strip_left": (False,), "strip_right": (True,)},
     {"type": ("Replace",), "pattern": ({"Regex": " {2,}"},), "content": (" ", "▁")},
 )
+# As sentencepiece, whose normalizer has made spaces of other white space. WhitespaceSplit also splits at U+0085.
+_SPACE_SPLIT = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
 _TEMPLATES = {"single": [BOS, "A", EOS], "pair": [BOS, "A", EOS, EOS, "B", EOS]}
 _SEGMENTS = {"single": [0] * 3, "pair": [0] * 6}
 
@@ -134,7 +136,7 @@ def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
     model = _component(parts, "model", _UNIGRAM, problems)
     pre_tokenizers = _sequence(parts.get("pre_tokenizer"), "pretokenizers")
     keeps_space = len(pre_tokenizers) == 1
-    if len(pre_tokenizers) == 2 and _matches(pre_tokenizers[0], {"type": ("WhitespaceSplit",)}):
+    if len(pre_tokenizers) == 2 and pre_tokenizers[0] in ({"type": "WhitespaceSplit"}, _SPACE_SPLIT):
         pre_tokenizers = pre_tokenizers[1:]
     if len(pre_tokenizers) != 1:
         problems.append(f"pre_tokenizer must be Metaspace; received {parts.get('pre_tokenizer')!r:.60}")
@@ -217,7 +219,7 @@ def unigram_parts(vocabulary: Vocabulary) -> dict[str, Any]:
         ]
         pre_tokenizer: dict[str, Any] = metaspace
     else:
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": [_SPACE_SPLIT, metaspace]}
     return {
         "normalizer": {"type": "Sequence", "normalizers": normalizers} if normalizers else None,
         "pre_tokenizer": pre_tokenizer,

@@ -35,6 +35,8 @@ _NORMALIZER = {"type": "BertNormalizer", "clean_text": True}
 _NORMALIZER_OPTIONS = ("lowercase", "strip_accents", "handle_chinese_chars")
 _TEMPLATES = {"single": [CLS, "A", SEP], "pair": [CLS, "A", SEP, "B", SEP]}
 _SEGMENTS = {"single": [0, 0, 0], "pair": [0, 0, 0, 1, 1]}
+# Lower-casing does the same. Hugging Face's library for JavaScript would make a final sigma at the ends of words.
+_SIGMA = {"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}
 _PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 _OPTIONS = {
     "do_lower_case": "lowercase",
@@ -128,13 +130,13 @@ def wordpiece_parts(vocabulary: Vocabulary) -> dict[str, Any]:
     """Returns the parts of a WordPiece tokenizer.json that depend on the kind; `parse_tokenizer` reads them."""
     options = vocabulary.options
     ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
+    normalizer = _NORMALIZER | {
+        "handle_chinese_chars": options.tokenize_chinese_chars,
+        "strip_accents": options.strip_accents,
+        "lowercase": options.lowercase,
+    }
     return {
-        "normalizer": _NORMALIZER
-        | {
-            "handle_chinese_chars": options.tokenize_chinese_chars,
-            "strip_accents": options.strip_accents,
-            "lowercase": options.lowercase,
-        },
+        "normalizer": {"type": "Sequence", "normalizers": [_SIGMA, normalizer]} if options.lowercase else normalizer,
         "pre_tokenizer": _PRE_TOKENIZER,
         "post_processor": template_processing(_TEMPLATES, _SEGMENTS, ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
@@ -174,11 +176,12 @@ def added_token_parts(vocabulary: Vocabulary) -> list[dict[str, Any]]:
 
 
 def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
-    """Takes out sentence-transformers' lower-casing before a normalizer, and returns whether it is there."""
+    """Takes out sentence-transformers' lower-casing, or our sigma, before a normalizer; returns whether all is lowered."""
     normalizer = parts.get("normalizer")
     listed = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
-    if isinstance(listed, list) and len(listed) == 2 and listed[0] == {"type": "Lowercase"}:
-        return True, {**parts, "normalizer": listed[1]}
+    lowercase = {"type": "Lowercase"}
+    if isinstance(listed, list) and len(listed) == 2 and listed[0] in (lowercase, _SIGMA):
+        return listed[0] == lowercase, {**parts, "normalizer": listed[1]}
     return False, parts
 
 
