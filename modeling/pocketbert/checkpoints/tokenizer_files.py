@@ -176,7 +176,7 @@ def added_token_parts(vocabulary: Vocabulary) -> list[dict[str, Any]]:
 
 
 def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
-    """Takes out sentence-transformers' lower-casing, or our sigma, before a normalizer; returns whether all is lowered."""
+    """Takes out sentence-transformers' lower-casing, or our sigma, and returns whether the former is there."""
     normalizer = parts.get("normalizer")
     listed = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
     lowercase = {"type": "Lowercase"}

@@ -1,0 +1,35 @@
+"""What tests in a browser need: Chromium, and npm's packages."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import chromium
+import pytest
+
+from pocketbert.errors import UserError
+from pocketbert_bench.try_page import PACKAGES, archive_of
+
+
+def require() -> None:
+    """Skips the test without them, or fails it where `.ci/run` has installed a browser and npm."""
+    try:
+        if chromium.PROGRAM is None:
+            raise UserError("Chromium is not installed")
+        for package in PACKAGES:
+            archive_of(package)
+    except UserError as error:
+        if os.environ.get("POCKETBERT_BROWSER_TEST") == "required":
+            pytest.fail(f"POCKETBERT_BROWSER_TEST=required and {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+def unpack(folder: Path) -> None:
+    """Unpacks the packages as `npm install` does, into `node_modules`."""
+    for package in PACKAGES:
+        with tarfile.open(archive_of(package)) as archive:
+            for member in archive.getmembers():
+                member.name = member.name.removeprefix("package/")
+                archive.extract(member, folder / "node_modules" / package.name, filter="data")
