@@ -26,7 +26,7 @@ from pocketbert_runtime.bundles.pair_forward import HEAD_FILE
 from pocketbert_runtime.tokenizers.truncation import HEAD
 
 PAGE, TOKENIZER_FILE = "index.html", "tokenizer.json"
-_SCRIPTS = ("try.js", "bundle.js")
+_SCRIPTS = ("try.js", "bundle.js", "normalizer.js")
 # Tags and questions need the place of each token in the text; the JavaScript tokenizer gives none.
 _KINDS = ("classification", "multi_label", "regression", "embedding", "several")
 

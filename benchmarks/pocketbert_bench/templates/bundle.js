@@ -1,6 +1,7 @@
 // Answers of the bundle beside this file, as `Bundle.predict` gives them in Python.
 import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 import { Tokenizer } from "@huggingface/tokenizers";
+import { normalizeExactly } from "./normalizer.js";
 
 const json = async (name) => (await fetch(name)).json();
 const [description, tokenizerFile] = await Promise.all([json("bundle.json"), json("tokenizer.json")]);
@@ -8,6 +9,7 @@ await loadLiteRt(new URL("packages/@litertjs/core/wasm/", document.baseURI).href
 const model = await loadAndCompile("model.tflite", { accelerator: "wasm" });
 const head = description.pairs ? await loadAndCompile("head.tflite", { accelerator: "wasm" }) : null;
 const tokenizer = new Tokenizer(tokenizerFile, {});
+normalizeExactly(tokenizer, tokenizerFile);
 const padding = tokenizer.token_to_id("[PAD]") ?? tokenizer.token_to_id("<pad>");
 const lengths = description.signatures.map(({ length }) => length).sort((first, second) => first - second);
 export const task = description.pairs?.task ?? description.task;
