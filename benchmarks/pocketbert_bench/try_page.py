@@ -104,21 +104,28 @@ def write_try_page(
       UserError: the page cannot run the bundle, npm cannot fetch a package, or `output` exists.
     """
     check_tryable(bundle)
-    archives = {package: archive_of(package) for package in PACKAGES}
+    for package in PACKAGES:
+        # Before anything is written.
+        archive_of(package)
     with outputs.new_directory(output, outputs.TRY_KIND, overwrite=overwrite, group=group) as folder:
-        for package, archive in archives.items():
-            with tarfile.open(archive) as opened:
-                for name in package.files:
-                    target, member = folder / "packages" / package.name / name, opened.extractfile(f"package/{name}")
-                    assert member is not None
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    files.write_bytes(target, member.read())
+        for package in PACKAGES:
+            unpack(package, folder / "packages")
         for name in (BUNDLE_FILE, MODEL_FILE, TOKENIZER_FILE, *([HEAD_FILE] if bundle.pair_task else [])):
             shutil.copyfile(bundle.directory / name, folder / name)
         for name in _SCRIPTS:
             files.write_bytes(folder / name, (Path(__file__).with_name("templates") / name).read_bytes())
         files.write_text(folder / PAGE, page(title, with_pairs=has_pairs(bundle) or bundle.pair_task is not None))
     return output / PAGE
+
+
+def unpack(package: Package, folder: Path) -> None:
+    """Writes the files that a page needs to a folder for packages; see `archive_of` for errors."""
+    with tarfile.open(archive_of(package)) as opened:
+        for name in package.files:
+            target, member = folder / package.name / name, opened.extractfile(f"package/{name}")
+            assert member is not None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.write_bytes(target, member.read())
 
 
 def page(title: str, *, with_pairs: bool) -> str:

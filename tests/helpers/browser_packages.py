@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
-from pathlib import Path
 
 import chromium
 import pytest
@@ -24,12 +22,3 @@ def require() -> None:
         if os.environ.get("POCKETBERT_BROWSER_TEST") == "required":
             pytest.fail(f"POCKETBERT_BROWSER_TEST=required and {error}", pytrace=False)
         pytest.skip(str(error))
-
-
-def unpack(folder: Path) -> None:
-    """Unpacks the packages as `npm install` does, into `node_modules`."""
-    for package in PACKAGES:
-        with tarfile.open(archive_of(package)) as archive:
-            for member in archive.getmembers():
-                member.name = member.name.removeprefix("package/")
-                archive.extract(member, folder / "node_modules" / package.name, filter="data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pocketbert.checkpoints.vocabulary_files import write_tokenizer_json
 from pocketbert.configs import TaskConfig
 from pocketbert.presets import preset
 from pocketbert.recipes import RECIPES
-from pocketbert_bench.try_page import write_try_page
+from pocketbert_bench.try_page import PACKAGES, unpack, write_try_page
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS
 from pocketbert_runtime.decision_config import DecisionConfig
@@ -31,6 +32,7 @@ from pocketbert_runtime.tokenizers.opening import open_tokenizer
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from studies.trimming.xlm_r_tokenizer import toy_model, xlmr_model
 
+PAGE = Path(__file__).parents[2] / "docs/how-to/web.md"
 KINDS = ("wordpiece", "byte_bpe", "unigram")
 LENGTHS = (9, 21)
 LITERALS = "a [SEP] b[MASK] <s> x </s> <mask> y<mask> [CLS]"
@@ -160,6 +162,45 @@ def test_ids_of_real_texts_are_pythons(kind: str, handmade_page: Path, shared: P
     ]
     received = ids_in_browser(handmade_page, vocabulary, longest, rows, tmp_path)
     assert_same_ids(received, vocabulary, longest, rows)
+
+
+def documented() -> list[Any]:
+    """The rows of the documentation: tokenizer, and a text whose ids differ."""
+    rows = re.findall(r"^\| (\S.*\S) \| ((?:U\+[0-9A-F]{4,5} ?)+) \| [^|]* \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    kinds = {"WordPiece": "wordpiece", "byte-level BPE": "byte_bpe", "unigram": "unigram"}
+    assert rows
+    return [(kinds[name], "".join(chr(int(code[2:], 16)) for code in text.split())) for name, text in rows]
+
+
+@pytest.mark.nightly
+@pytest.mark.data
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_of_documented_texts_differ(kind: str, handmade_page: Path, shared: Path, tmp_path: Path) -> None:
+    rows = [[text] for name, text in documented() if name == kind]
+    vocabulary = real_vocabulary(kind, shared, tmp_path)
+    received = ids_in_browser(handmade_page, vocabulary, 64, rows, tmp_path)
+    for row, values, expected in zip(rows, received, ids_in_python(vocabulary, 64, rows), strict=True):
+        assert values != expected, ascii(row)
+
+
+def test_page_of_the_documentation_answers(tmp_path: Path) -> None:
+    (source,) = re.findall(r"^```html\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert 20 <= source.count("\n") <= 40
+    bundle = Bundle.open(handmade.write_bundle(tmp_path / "page" / "films", handmade.Bag()))
+    for package in PACKAGES:
+        unpack(package, tmp_path / "page" / "node_modules")
+    (tmp_path / "page" / "index.html").write_text(source, encoding="utf-8")
+    texts = ["a1 a2", "", " ".join(f"a{number}" for number in range(1, 30)), "A9 a60\u00e9"]
+    with chromium.opened(tmp_path / "page", tmp_path / "profile") as browser:
+        browser.wait_for("document.getElementById('text')?.disabled === false")
+        for text, answer in zip(texts, bundle.predict(texts), strict=True):
+            browser.evaluate("document.getElementById('answer').textContent = ''")
+            browser.evaluate(f"document.getElementById('text').value = {json.dumps(text)}")
+            browser.evaluate("document.getElementById('text').dispatchEvent(new Event('input'))")
+            label, _, probability = browser.wait_for("document.getElementById('answer').textContent").partition(" ")
+            assert label == answer["label"], text
+            # Shown with four digits.
+            assert float(probability) == pytest.approx(answer["probabilities"][label], abs=1e-4)
 
 
 MOODS = ("bad", "fair", "good")
