@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pocketbert import files
 from pocketbert import output_folders as outputs
 from pocketbert._keras import fresh_layer_names
+from pocketbert.checkpoints.vocabulary_files import write_tokenizer_json
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
 from pocketbert.data.examples import LabelledData
@@ -211,6 +212,7 @@ def export(
             files.write_json(folder / layout.PRECISION_FILE, [point.to_json() for point in front])
         for name, vocabulary in model.tokenizer.vocabulary.contents().items():
             files.write_bytes(folder / name, vocabulary)
+        write_tokenizer_json(folder, model.tokenizer.vocabulary)
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description: dict[str, Any] = {

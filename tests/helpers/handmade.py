@@ -12,6 +12,7 @@ from ai_edge_litert.interpreter import Interpreter
 from bundle_folders import describe
 from scipy.special import softmax
 
+from pocketbert.checkpoints.vocabulary_files import write_tokenizer_json
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles import goldens
 from pocketbert_export.bundles.goldens import Golden
@@ -130,6 +131,7 @@ def write_bundle(
     folder.mkdir(parents=True)
     write(folder / "model.tflite", bag, int8)
     (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+    write_tokenizer_json(folder, tokenizer().vocabulary)
     examples, lines = [], []
     for text, length in zip(TEXTS, (5, 5, 9, 5, 9), strict=True):
         inputs = {

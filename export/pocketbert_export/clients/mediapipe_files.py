@@ -85,14 +85,13 @@ _DELIMITERS = (
 TOLERANCE = 1e-5
 
 
-def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, subject: str = "") -> None:
+def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool) -> None:
     """Checks that MediaPipe has a client for a model.
 
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
       vocabulary: the model's tokenizer files and options; None if unknown.
       has_pairs: whether the model's examples are pairs; embeddings take a pair's texts one by one.
-      subject: the feature behind the check, for messages; empty for the option for MediaPipe files.
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
@@ -105,7 +104,7 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
     ):
         name = f" ({task.name})" if task.name else ""
         problems.append(f"{CLIENTS[task.kind].name} takes one text; received a task on pairs of texts{name}")
-    _raise(problems, subject or _option())
+    _raise(problems)
 
 
 def check_files(
@@ -120,7 +119,7 @@ def check_files(
             f"the Task Library's {QUESTION_CLIENT} reads {QUESTION_LENGTH} tokens; received lengths "
             f"{', '.join(map(str, lengths))}; add {QUESTION_LENGTH} to {argument('lengths')}"
         )
-    return _raise(problems, _option())
+    return _raise(problems)
 
 
 def folder_beside(bundle: str | os.PathLike[str]) -> Path:
@@ -336,5 +335,5 @@ def _option() -> str:
     return argument("mediapipe", python="MediaPipe")
 
 
-def _raise(problems: list[str], flag: str) -> None:
-    raise_if_any([*problems, f"leave {flag} out"] if problems else [], flag)
+def _raise(problems: list[str]) -> None:
+    raise_if_any([*problems, f"leave {_option()} out"] if problems else [], _option())

@@ -94,6 +94,7 @@ def test_it_says_what_it_is(bundle: Bundle) -> None:
         "goldens.safetensors",
         "labels.txt",
         "model.tflite",
+        "tokenizer.json",
         "verification.json",
         "vocab.txt",
     ]
