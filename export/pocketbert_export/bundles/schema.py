@@ -117,7 +117,7 @@ SCHEMA: dict[str, Any] = {
         num_parameters=_COUNT,
         source=_by_name(_DIGEST),
         tools=_by_name(_TEXT),
-        files=_by_name(_FILE) | {"propertyNames": _FILE_NAME, "maxProperties": 16},
+        files=_by_name(_FILE) | {"propertyNames": _FILE_NAME, "maxProperties": 32},
         goldens=_list(_object(text=_TEXT, pair=_TEXT_OR_NULL, length=_COUNT, inputs=_GOLDEN_INPUTS)),
     ),
 }

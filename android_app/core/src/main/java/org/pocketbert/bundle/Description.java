@@ -22,7 +22,7 @@ final class Description {
   private static final long SCHEMA_VERSION = 2;
   // Bundles that name the kind of their tokenizer.
   private static final long OTHER_TOKENIZERS_VERSION = 3;
-  private static final int MOST_FILES = 16;
+  private static final int MOST_FILES = 32;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
