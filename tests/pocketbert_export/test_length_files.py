@@ -167,6 +167,7 @@ def test_bundle_command_does_not_take_another_kind(tmp_path: Path, capsys: pytes
         f"--train-file={table}",
         f"--output={tmp_path / 'out'}",
         "--epochs=1",
+        "--max-length=9",
         "--lengths=9",
         "--recipe=float32",
     ]
