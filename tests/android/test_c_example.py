@@ -83,7 +83,7 @@ def test_labels_are_the_bundles(recipe: str, program: Path, tmp_path: Path) -> N
     assert len({label for label, _ in received}) > 1
 
 
-def test_program_is_short_and_says_what_is_wrong(program: Path, tmp_path: Path) -> None:
+def test_short_program_says_what_is_wrong(program: Path, tmp_path: Path) -> None:
     assert len(PROGRAM.read_text(encoding="utf-8").splitlines()) < 100
     command = [program, tmp_path / "model.tflite", tmp_path / "labels.txt"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

@@ -65,7 +65,7 @@ def test_outputs_equal_the_signatures(recipe: str, small_directory: Path, tmp_pa
         np.testing.assert_array_equal(received["logits"], expected["logits"])
 
 
-def test_two_outputs_stand_in_the_documented_order(small_model: Model, tmp_path: Path) -> None:
+def test_two_outputs_keep_the_documented_order(small_model: Model, tmp_path: Path) -> None:
     # The alphabet's order, which the converter takes, is another.
     model = pb.from_preset(small_model.config, [TaskConfig(kind="span")], small_model.tokenizer, seed=3)
     bundle = export(model, tmp_path / "b", recipe="float32", lengths=LENGTHS, length_files=True)
@@ -85,6 +85,13 @@ def test_command_prints_sizes_and_lists_digests(
     size = (tmp_path / "b" / "model_7.tflite").stat().st_size
     assert json.loads(capsys.readouterr().out)["length_files"] == {"model_7.tflite": size}
     assert bundle_folders.description_of(tmp_path / "b")["files"]["model_7.tflite"]["size_bytes"] == size
+
+
+def test_without_them_a_client_sees_one_length(float_bundle: Path) -> None:
+    details = Interpreter(model_path=str(float_bundle / "model.tflite")).get_input_details()
+    # In the alphabet, length_19 stands before length_7. The converter has an order of its own.
+    assert {tuple(detail["shape"]) for detail in details} == {(1, 19)}
+    assert [detail["name"] for detail in details] != INPUTS
 
 
 def test_bundle_without_them_has_none(small_bundle: Path) -> None:
@@ -152,7 +159,7 @@ def test_seventeen_lengths_are_refused(small_directory: Path, tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_bundle_command_does_not_take_another_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bundle_command_refuses_another_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = tiny_finetuning.write_model(tmp_path / "bare")
     table = tmp_path / "t.csv"
     rows = "".join(

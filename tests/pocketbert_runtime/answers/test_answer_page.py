@@ -223,7 +223,7 @@ def test_spans_from_tags(kind: str, vocabularies: dict[str, Vocabulary]) -> None
 
 @both
 def test_several_heads_read_the_beginning(kind: str, vocabularies: dict[str, Vocabulary]) -> None:
-    tokenizer = opened(vocabularies[kind])
+    tokenizer = opened(vocabularies[kind], "tail")
     mood = TaskConfig(kind="classification", name="mood", labels=LABELS, decisions={"reject_below": 0.6})
     slots = TaskConfig(kind="token_classification", name="slots", labels=TAGS)
     shapes = {"mood_logits": (3,), "slots_token_logits": (None, len(TAGS))}
@@ -233,6 +233,21 @@ def test_several_heads_read_the_beginning(kind: str, vocabularies: dict[str, Voc
         row = rows.framed(rows.tokens(text)[0][: LIMIT - 2])
         spans = tag_answer(rows, network, text, TAGS, windows=False, name="slots_token_logits")
         assert answer == {"mood": text_answer(mood, network(*row)["mood_logits"]), "slots": spans}
+
+
+@both
+def test_heads_for_texts_cut_as_usual(kind: str, vocabularies: dict[str, Vocabulary]) -> None:
+    tokenizer = opened(vocabularies[kind], "tail")
+    heads = (
+        TaskConfig(kind="multi_label", name="topics", labels=LABELS),
+        TaskConfig(kind="regression", name="stars"),
+    )
+    shapes = {"topics_logits": (3,), "stars_logits": ()}
+    network, answers = predict(TaskConfig(kind="several", tasks=heads), shapes, tokenizer, TEXTS)
+    rows = Rows(tokenizer)
+    for text, answer in zip(TEXTS, answers, strict=True):
+        outputs = network(*rows.row(text))
+        assert answer == {head.name: text_answer(head, outputs[f"{head.name}_logits"]) for head in heads}
 
 
 def question_windows(rows: Rows, network: Network, question: str, context: str) -> list[dict[str, Any]]:
