@@ -10,6 +10,7 @@ from pathlib import Path
 import bundle_folders
 import numpy as np
 import pytest
+import static_texts
 import tiny_finetuning
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
@@ -22,6 +23,7 @@ from pocketbert.model import Model
 from pocketbert.recipes import RECIPES
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.exporter import export
+from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.tflite.graph import one_signature, read_model, write_model
 from pocketbert_export.verification.verify import verify_bundle
 
@@ -75,6 +77,29 @@ def test_two_outputs_keep_the_documented_order(small_model: Model, tmp_path: Pat
         assert [*received] == [*bundle.output_names] == ["start_logits", "end_logits"]
         for name in expected:
             np.testing.assert_array_equal(received[name], expected[name])
+
+
+@pytest.mark.nightly
+def test_int8_outputs_keep_scale_and_zero_point(small_directory: Path, tmp_path: Path) -> None:
+    bundle = export(
+        small_directory,
+        tmp_path / "b",
+        recipe="static_wi8_ai8_full",
+        lengths=LENGTHS,
+        output_type="int8",
+        calibration=static_texts.examples(static_texts.sentences(70, 7)),
+        calibration_options=CalibrationOptions(calibration_examples=64),
+        length_files=True,
+    )
+    for golden in bundle.goldens:
+        path = bundle.directory / bundle.length_files[golden.length]
+        values = by_position(path, golden.inputs)["logits"]
+        (detail,) = Interpreter(model_path=str(path)).get_output_details()
+        scale, zero_point = detail["quantization"]
+        assert values.dtype == np.int8
+        # As docs/how-to/from-text-to-answer.md says.
+        logits = np.float32(scale) * (values.astype(np.float32) - np.float32(zero_point))
+        np.testing.assert_array_equal(logits, bundle.run(golden.inputs)["logits"])
 
 
 def test_command_prints_sizes_and_lists_digests(
