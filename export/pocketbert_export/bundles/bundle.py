@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from pocketbert_runtime.bundles.description import (
     Description,
     file_problems,
     labels_file_problems,
+    length_file,
     read_content,
     required_files,
     signature_name,
@@ -49,6 +51,7 @@ GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
 # For mixed files: the measured files behind the limit's choice.
 PRECISION_FILE = "precision.json"
+_LENGTH_FILES = r"model_\d+\.tflite"
 
 # Members of `verification.json`, of its examples, and of its checks.
 _VERIFICATION = {
@@ -79,6 +82,7 @@ class Bundle(runtime.Bundle):
       num_parameters: number of weights in the file.
       source: the exported model's weight file → SHA-256.
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
+      length_files: length → file with this signature alone; empty if the bundle was exported without them.
       outcome: the file's score beside baselines, teacher and float model, as in `Scores.outcome`; None for a bundle
         exported without labelled examples.
       scored: full scores, if this process has just exported the bundle with labelled examples; else None.
@@ -98,6 +102,8 @@ class Bundle(runtime.Bundle):
         self.num_parameters: int = description["num_parameters"]
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
+        names = {length: length_file(length) for length in self.lengths}
+        self.length_files = {length: name for length, name in names.items() if name in description["files"]}
         self.outcome: dict[str, Any] | None = description.get("outcome")
         self.scored: BundleScores | None = None
 
@@ -121,6 +127,10 @@ class Bundle(runtime.Bundle):
             problems.append("export it again, or copy all its files")
         raise_if_any(problems, f"bundle {directory}")
         return cls(directory, description, threads, weight_cache)
+
+    def length_file_sizes(self) -> dict[str, int]:
+        """Returns the size of each file in `length_files`, in bytes, by name."""
+        return {name: (self.directory / name).stat().st_size for name in self.length_files.values()}
 
     def predictor(self, **windows: int | None) -> Predictor:
         """Returns a predictor, which also scores the bundle on data.
@@ -205,7 +215,16 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
     has_labels = bool(description["task"] and description["task"]["labels"])
     vocabulary = vocabulary_in(directory, description["tokenizer"])
     required = required_files(vocabulary, has_labels=has_labels, has_pairs="pairs" in description)
-    problems = file_problems(FolderFiles(directory), description["files"], [*required, GOLDENS_FILE])
+    of_lengths = [length_file(signature["length"]) for signature in description["signatures"]]
+    stated = [name for name in description["files"] if re.fullmatch(_LENGTH_FILES, name)]
+    # One for each length, or none.
+    required += [GOLDENS_FILE, *(of_lengths if stated else [])]
+    problems = file_problems(FolderFiles(directory), description["files"], required)
+    problems += [
+        f"{name} must be for one of the signatures; there is none with its length"
+        for name in stated
+        if name not in of_lengths
+    ]
     if not has_labels and LABELS_FILE in description["files"]:
         problems.append(f"{LABELS_FILE} must not be there for a task without labels; it is listed in {BUNDLE_FILE}")
     return problems

@@ -116,7 +116,7 @@ SCHEMA: dict[str, Any] = {
         num_parameters=_COUNT,
         source=_by_name(_DIGEST),
         tools=_by_name(_TEXT),
-        files=_by_name(_FILE) | {"propertyNames": _FILE_NAME, "maxProperties": 16},
+        files=_by_name(_FILE) | {"propertyNames": _FILE_NAME, "maxProperties": 32},
         answers=_ANSWERS,
     ),
 }

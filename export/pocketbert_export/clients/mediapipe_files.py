@@ -35,7 +35,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.bert_unicode import normalized
 from pocketbert_export.bundles.bundle import LABELS_FILE, VOCAB_FILE, Bundle
-from pocketbert_export.tflite.graph import GraphEditor, drop_unused, read_model, write_model
+from pocketbert_export.tflite.graph import GraphEditor, keep_signature, read_model, write_model
 from pocketbert_export.tflite.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.tflite.op_histogram import count_ops
 from pocketbert_runtime.tokenizers.truncation import HEAD
@@ -199,7 +199,7 @@ def task_file(bundle: Bundle, length: int) -> bytes:
     """Returns one length's file content: the bundle's graph with scores, metadata, vocabulary and labels."""
     assert bundle.task is not None
     model = read_model(bundle.model_path.read_bytes())
-    signature = _keep_signature(model, bundle.signature(length))
+    signature = keep_signature(model, bundle.signature(length))
     if _asks(bundle.task):
         client_name, described = QUESTION_CLIENT, _QUESTION_OUTPUTS
         indices = {output.name.decode(): output.tensorIndex for output in signature.outputs}
@@ -271,16 +271,6 @@ def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarr
     if not operator:
         return output
     return (tf.nn.softmax if operator == "SOFTMAX" else tf.math.sigmoid)(output).numpy()
-
-
-def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
-    """Leaves one signature and its subgraph in the model."""
-    signature = next(definition for definition in model.signatureDefs if definition.signatureKey.decode() == name)
-    model.subgraphs = [model.subgraphs[signature.subgraphIndex]]
-    signature.subgraphIndex = 0
-    model.signatureDefs = [signature]
-    drop_unused(model)
-    return signature
 
 
 def _add_scores(model: schema.ModelT, signature: schema.SignatureDefT, client: MediaPipeClient) -> None:

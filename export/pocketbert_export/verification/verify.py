@@ -7,6 +7,7 @@ noise in the padding, the same texts at every length, and the golden examples.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.goldens import tokenization_problems
 from pocketbert_export.bundles.pair_head import text_encoder, unlabelled_texts
 from pocketbert_export.checks.label_order import named
-from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
+from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, Outputs, count_check
 from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
 from pocketbert_export.quantization.float16_range import Float16Range, float16_range
 from pocketbert_export.recipes import get_recipe
@@ -33,7 +34,7 @@ from pocketbert_export.tflite.delegates import DelegateShare, documented_shares
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
 from pocketbert_export.tflite.runtimes import LITERT, RuntimeRefused
 from pocketbert_export.tflite.runtimes import run as run_on
-from pocketbert_export.verification import file_checks, outcomes, pair_checks, record_checks
+from pocketbert_export.verification import file_checks, length_files, outcomes, pair_checks, record_checks
 from pocketbert_export.verification.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.validation_inputs import ValidationInputs
@@ -259,12 +260,23 @@ def _verify(
         checks.append(check_weights(bundle.model_path.read_bytes(), reference))
         # Outputs for other ids or another task cannot be compared.
         reference = reference if tokenizer.passed and same_task.passed else None
+    checks_of_files = [length_files.check_files(bundle, reference)] if bundle.length_files else []
+    checks += checks_of_files
     versions: dict[str, str] = {}
     shares: list[DelegateShare] = []
     maxima = None
     if callable_by_name:
         validation_inputs = _probes(bundle, validation_set, histogram)
         expected = None if reference is None else reference_outputs(reference, validation_inputs)
+
+        def judged(answers: Mapping[int, Outputs]) -> list[Check]:
+            new_checks = judge(bundle, validation_inputs, answers, bounds)
+            if expected is not None:
+                new_checks += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
+            elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
+                new_checks.append(check_segments_are_read(validation_inputs, answers))
+            return new_checks
+
         for runtime in runtimes or bundle.runtimes:
             try:
                 ran = run_on(runtime, bundle.model_path, validation_inputs.batches(bundle.signature))
@@ -274,11 +286,10 @@ def _verify(
             versions[runtime] = ran.version
             shares += [ran.xnnpack] if ran.xnnpack else []
             answers = {length: ran.answers[name] for name, length in names.items()}
-            new_checks = judge(bundle, validation_inputs, answers, bounds)
-            if expected is not None:
-                new_checks += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
-            elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
-                new_checks.append(check_segments_are_read(validation_inputs, answers))
+            new_checks = judged(answers)
+            if bundle.length_files and checks_of_files[0].passed:
+                run = functools.partial(run_on, runtime)
+                new_checks.append(length_files.check_answers(bundle, validation_inputs, run, judged))
             checks += [dataclasses.replace(check, runtime=runtime) for check in new_checks]
         # A file that crashes a runtime would crash this process too.
         if versions and get_recipe(bundle.recipe).weights == "float16":

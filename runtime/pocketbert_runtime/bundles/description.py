@@ -54,6 +54,11 @@ def signature_name(length: int) -> str:
     return f"length_{length}"
 
 
+def length_file(length: int) -> str:
+    """Names the file with that signature alone, for clients without signatures; a bundle has them on request."""
+    return f"model_{length}.tflite"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """The members of `bundle.json` for running a bundle.

@@ -19,7 +19,7 @@ import org.pocketbert.tokenizer.Truncation;
 /** The content of bundle.json, checked as strictly as by the JSON schema in Python. */
 final class Description {
   private static final long SCHEMA_VERSION = 4;
-  private static final int MOST_FILES = 16;
+  private static final int MOST_FILES = 32;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
