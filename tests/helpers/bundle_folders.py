@@ -24,8 +24,9 @@ def describe(folder: Path, description: dict[str, Any]) -> Path:
         for path in sorted(folder.iterdir())
         if path.name != "bundle.json" and not path.name.startswith(".")
     }
-    if ANSWERS in description["files"]:
-        description["answers"] = {**description["answers"], "sha256": description["files"][ANSWERS]["sha256"]}
+    answers = description.get("answers")
+    if ANSWERS in description["files"] and isinstance(answers, dict):
+        description["answers"] = {**answers, "sha256": description["files"][ANSWERS]["sha256"]}
     (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
     return folder
 
