@@ -109,6 +109,8 @@ public class BundleArchiveTest {
     files.put("__MACOSX/moods/._bundle.json", new byte[3]);
     files.put("moods/notes/", new byte[0]);
     files.put("moods/notes/labels.txt", new byte[] {'x'});
+    files.put("other/labels.txt", new byte[] {'x'});
+    files.put("x", new byte[] {'x'});
     assertContent(Bundle.open(zip(files)));
   }
 

@@ -21,10 +21,13 @@ import org.pocketbert.tokenizer.ModelInputs;
 public class QuestionAnswererTest {
   @Rule public final TemporaryFolder temporary = new TemporaryFolder();
 
-  /** Its logits of a token are the token's entry; all others are 0. */
+  private boolean stripAccents = true;
+
+  /** Its logits of a token are the token's entry, with larger starts in the first window; all others are 0. */
   private static final class FakeNetwork implements Network {
     final Map<Integer, float[]> logits = new HashMap<>();
     final List<int[]> ids = new ArrayList<>();
+    float inFirstWindow;
 
     @Override
     public Map<String, float[]> run(ModelInputs inputs) {
@@ -34,7 +37,8 @@ public class QuestionAnswererTest {
       outputs.put("end_logits", new float[inputs.length()]);
       for (int i = 0; i < inputs.length(); i++) {
         float[] row = logits.getOrDefault(inputs.wordIds[i], new float[2]);
-        outputs.get("start_logits")[i] = row[0];
+        float more = ids.size() == 1 && row[0] > 0 ? inFirstWindow : 0;
+        outputs.get("start_logits")[i] = row[0] + more;
         outputs.get("end_logits")[i] = row[1];
       }
       return outputs;
@@ -63,6 +67,7 @@ public class QuestionAnswererTest {
       signatures.add(BundleFolder.object("name", "length_" + length, "length", length));
     }
     folder.description.put("signatures", signatures);
+    folder.part("tokenizer").put("strip_accents", stripAccents);
     folder.write();
     return Bundle.open(folder.path);
   }
@@ -119,6 +124,17 @@ public class QuestionAnswererTest {
   }
 
   @Test
+  public void tokensCountWhereTheyHaveMostContext() throws IOException {
+    FakeNetwork network = new FakeNetwork();
+    network.logits.put(6, new float[] {4, 4});
+    network.inFirstWindow = 5;
+    // The first window ends with bad; the second one has tokens on both sides.
+    Answer answer = new QuestionAnswerer(bundle(null, 4, 7), network).answer("", "good good good bad good good");
+    assertEquals("bad", answer.text);
+    assertEquals(8, answer.score, 0);
+  }
+
+  @Test
   public void longQuestionsAreCut() throws IOException {
     FakeNetwork network = new FakeNetwork();
     // Of seven tokens, three are special and two are for the paragraph.
@@ -159,6 +175,12 @@ public class QuestionAnswererTest {
     // In code points.
     assertEquals(2, answer.start);
     assertEquals(7, answer.end);
+    // A cased tokenizer keeps a mark; behind an ideograph it is a token of its own. Unknown tokens are 0.
+    stripAccents = false;
+    network.logits.put(0, new float[] {1, 1});
+    answer = new QuestionAnswerer(bundle(null, 4, 7), network).answer("", "\u6771\u0301");
+    assertEquals("\u6771", answer.text);
+    assertEquals("\u6771\u0301", answer.best.get(1).text);
   }
 
   @Test
