@@ -27,7 +27,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-nightly green smoke android-test android-library android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test test-nightly green smoke require-maven android-test android-library android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -74,16 +74,18 @@ green-%:
 smoke: $(INSTALLED) ## build both wheels and use them in fresh environments, with several Python versions
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)
 
-android-test: $(INSTALLED) ## test the Android app's Java core, and compare it with Python
+require-maven:
 	@command -v mvn > /dev/null && command -v javac > /dev/null || { \
-	  echo "android-test needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
+	  echo "Java needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
+
+android-test: require-maven $(INSTALLED) ## test the Android app's Java core, and compare it with Python
 	mvn --quiet --batch-mode --file android_app/pom.xml package
 	$(BIN)/python tools/java_test_artifacts.py core host
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
 	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android tests/conformance
 
 # Maven copies what it takes from out/maven; an earlier copy would be used again.
-android-library: $(INSTALLED) ## write the Java core into the Maven repository out/maven, and build the samples from it
+android-library: require-maven $(INSTALLED) ## write the Java core into the Maven repository out/maven, and build the samples from it
 	mvn --quiet --batch-mode --file android_app/pom.xml -P library -pl core -DskipTests deploy
 	cp -R android_app/missing-poms/. out/maven
 	for sample in $(SAMPLES); do \

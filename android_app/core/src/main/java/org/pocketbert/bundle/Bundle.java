@@ -36,7 +36,6 @@ public final class Bundle {
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
   static final String ANSWERS = "answers.jsonl";
-  static final String QUESTIONS = "span";
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   private static final String HEAD = "head.tflite";
@@ -137,8 +136,7 @@ public final class Bundle {
   /**
    * Compares ids, offsets and answers with the golden ones in answers.jsonl.
    *
-   * <p>Call it once on a new kind of phone: another processor sums in another order. For questions, it compares ids and
-   * offsets alone.
+   * <p>Call it once on a new kind of phone: another processor sums in another order.
    *
    * @param network runs the bundle's files; a {@link PairNetwork} for separate pairs
    * @throws UserError names the lines with other ids or offsets, with a number that differs by more than the tolerance in

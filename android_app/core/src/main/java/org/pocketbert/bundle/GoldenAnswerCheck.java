@@ -19,6 +19,8 @@ final class GoldenAnswerCheck {
   private final Bundle bundle;
   private final Network network;
   private final double tolerance;
+  // The answer to the question of the line, with the other best ones.
+  private Answer best;
   // The outputs for the rows of the text that is being answered.
   private final List<Map<String, float[]>> outputs = new ArrayList<>();
 
@@ -32,9 +34,6 @@ final class GoldenAnswerCheck {
   List<String> problems(List<GoldenLine> lines) {
     List<String> problems = new ArrayList<>();
     String kind = bundle.taskKind();
-    if (Bundle.QUESTIONS.equals(kind)) {
-      return problems;
-    }
     Network recording = this::run;
     for (GoldenLine line : lines) {
       outputs.clear();
@@ -82,10 +81,15 @@ final class GoldenAnswerCheck {
       }
     } else if (SpanFinder.KIND.equals(kind)) {
       put(answer, new HeadAnswer(null, false, new SpanFinder(bundle, recording).find(line.text), null));
-    } else if (SeveralHeads.SCORES.equals(kind)) {
-      ModelInputs inputs = bundle.tokenizer().encode(line.text, line.pair, bundle.lengths());
-      float[] score = TaskNetwork.checked(recording.run(inputs), TextClassifier.OUTPUT);
-      put(answer, new HeadAnswer(null, false, null, (double) score[0]));
+    } else if (QuestionAnswerer.KIND.equals(kind)) {
+      best = new QuestionAnswerer(bundle, recording).answer(line.text, line.pair);
+      answer.put("answer", best.text);
+      answer.put("start", (long) best.start);
+      answer.put("end", (long) best.end);
+      answer.put("score", best.score);
+      answer.put("probability", best.probability);
+    } else if (Scorer.KIND.equals(kind)) {
+      put(answer, new HeadAnswer(null, false, null, new Scorer(bundle, recording).score(line.text, line.pair)));
     } else if (TextClassifier.CLASSES.equals(kind) || TextClassifier.LABELS.equals(kind)) {
       Classification classification = new TextClassifier(bundle, recording).classify(line.text, line.pair);
       put(answer, new HeadAnswer(classification, TextClassifier.LABELS.equals(kind), null, null));
@@ -166,6 +170,9 @@ final class GoldenAnswerCheck {
     if (name.equals("spans") && expected instanceof List && !expected.equals(value)) {
       return spansNearlyTie(line, (List<?>) expected, (List<?>) value, head);
     }
+    if (QuestionAnswerer.KIND.equals(head.kind)) {
+      return answersNearlyTie(name, golden, head.nullThreshold);
+    }
     if (!name.equals("label") && !name.equals("labels") || expected != null && expected.equals(value)) {
       return false;
     }
@@ -202,6 +209,30 @@ final class GoldenAnswerCheck {
     return thresholds == null
         ? probabilities[head.labels.indexOf(value)] - probabilities[other] < 2 * tolerance
         : Math.abs(probabilities[0] - thresholds[0]) < tolerance;
+  }
+
+  /** Whether the score of the golden answer is as near as twice the tolerance, or the difference to the empty one is. */
+  private boolean answersNearlyTie(String name, Map<?, ?> golden, Double nullThreshold) {
+    if (!(golden.get("score") instanceof Number)) {
+      return false;
+    }
+    double score = ((Number) golden.get("score")).doubleValue();
+    boolean isEmpty = best.text.isEmpty();
+    if (isEmpty != "".equals(golden.get("answer"))) {
+      double difference = isEmpty ? best.score - score : score - best.score;
+      return nullThreshold != null && Math.abs(difference - nullThreshold) < 2 * tolerance;
+    }
+    List<String> span = Arrays.asList("answer", "start", "end");
+    for (Answer other : best.best) {
+      boolean isGolden =
+          other.text.equals(golden.get("answer"))
+              && Long.valueOf(other.start).equals(golden.get("start"))
+              && Long.valueOf(other.end).equals(golden.get("end"));
+      if (isGolden && best.score - other.score < 2 * tolerance) {
+        return span.contains(name);
+      }
+    }
+    return false;
   }
 
   /** Whether each span in one list alone has a token whose two best tags nearly tie. */

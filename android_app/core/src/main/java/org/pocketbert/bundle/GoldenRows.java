@@ -22,7 +22,7 @@ final class GoldenRows {
   String problem(GoldenLine line) {
     TokenPositions positions = new TokenPositions(bundle.tokenizer());
     List<GoldenLine.Window> windows =
-        Bundle.QUESTIONS.equals(kind)
+        QuestionAnswerer.KIND.equals(kind)
             ? questionWindows(line)
             : windows(inputs(bundle.tokenizer(), line), inputs(positions, line), positions);
     if (windows.size() != line.windows.size()) {

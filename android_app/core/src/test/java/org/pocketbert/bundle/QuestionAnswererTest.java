@@ -23,7 +23,7 @@ public class QuestionAnswererTest {
 
   private boolean stripAccents = true;
 
-  /** Its logits of a token are the token's entry; all others are 0. More of them in the first window. */
+  /** Its logits of a token are the token's entry, with larger starts in the first window; all others are 0. */
   private static final class FakeNetwork implements Network {
     final Map<Integer, float[]> logits = new HashMap<>();
     final List<int[]> ids = new ArrayList<>();
@@ -39,7 +39,7 @@ public class QuestionAnswererTest {
         float[] row = logits.getOrDefault(inputs.wordIds[i], new float[2]);
         float more = ids.size() == 1 && row[0] > 0 ? inFirstWindow : 0;
         outputs.get("start_logits")[i] = row[0] + more;
-        outputs.get("end_logits")[i] = row[1] + more;
+        outputs.get("end_logits")[i] = row[1];
       }
       return outputs;
     }
