@@ -33,7 +33,7 @@ public class BundleArchiveTest {
     Path folder = new BundleFolder(temporary.newFolder().toPath()).path;
     Map<String, byte[]> files = new LinkedHashMap<>();
     for (String name :
-        Arrays.asList("model.tflite", "vocab.txt", "labels.txt", "goldens.safetensors", "bundle.json")) {
+        Arrays.asList("model.tflite", "vocab.txt", "labels.txt", "answers.jsonl", "goldens.safetensors", "bundle.json")) {
       files.put(prefix + name, Files.readAllBytes(folder.resolve(name)));
     }
     return files;
