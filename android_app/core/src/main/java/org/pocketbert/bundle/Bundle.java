@@ -1,6 +1,7 @@
 package org.pocketbert.bundle;
 
-import java.io.IOException;
+import java.io.ByteArrayInputStream;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
@@ -19,8 +20,8 @@ import org.pocketbert.tokenizer.Tokenizer;
 /**
  * An opened bundle from {@code pocketbert export}. Its checks read the same bytes as the runtime.
  *
- * <p>The model is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no other app
- * can write.
+ * <p>The model in a folder is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no
+ * other app can write. The members of a zip archive are read into memory.
  */
 public final class Bundle {
   /** The input that holds token ids. */
@@ -35,7 +36,6 @@ public final class Bundle {
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
   static final String ANSWERS = "answers.jsonl";
-  static final String QUESTIONS = "span";
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   private static final String HEAD = "head.tflite";
@@ -44,15 +44,17 @@ public final class Bundle {
   private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
-  private final Path directory;
+  private final String name;
+  private final String source;
   private final Description description;
   private final ByteBuffer model;
   private final ByteBuffer head;
   private final Tokenizer tokenizer;
   private final Goldens goldens;
 
-  private Bundle(Path directory, Description description, Map<String, ByteBuffer> contents, Tokenizer tokenizer) {
-    this.directory = directory;
+  private Bundle(BundleFiles files, Description description, Map<String, ByteBuffer> contents, Tokenizer tokenizer) {
+    name = files.name;
+    source = files.source;
     this.description = description;
     this.tokenizer = tokenizer;
     model = contents.get(MODEL);
@@ -64,19 +66,42 @@ public final class Bundle {
    * Opens a bundle, and compares all files with their digests, and tokenizer and labels with bundle.json. {@link #check}
    * compares ids and answers with the golden ones.
    *
-   * @param path its folder
+   * @param path its folder, or a zip file of it
    * @throws UserError lists every missing or damaged file, or every inconsistency, in one line
    */
   public static Bundle open(Path path) {
-    Description description = describe(path);
-    Path directory = real(path);
+    return open(BundleFiles.of(path));
+  }
+
+  /**
+   * Opens a bundle in a zip archive.
+   *
+   * @param archive all its bytes
+   * @throws UserError if the archive is damaged, or has names outside one folder; see also {@link #open(Path)}
+   */
+  public static Bundle open(byte[] archive) {
+    return open(new ByteArrayInputStream(archive));
+  }
+
+  /**
+   * Opens a bundle in a zip archive, such as an asset of an Android app.
+   *
+   * @param archive read to the archive's last file, and closed
+   * @throws UserError if the archive is damaged, or has names outside one folder; see also {@link #open(Path)}
+   */
+  public static Bundle open(InputStream archive) {
+    return open(new ZipFiles(archive, "archive", "archive"));
+  }
+
+  private static Bundle open(BundleFiles files) {
+    Description description = describe(files);
     List<String> problems = new ArrayList<>();
     Map<String, ByteBuffer> contents = new LinkedHashMap<>();
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
       String name = file.getKey();
       try {
         long most = MAPPED.contains(name) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
-        ByteBuffer content = CheckedFile.map(directory, name, most);
+        ByteBuffer content = files.read(name, most);
         file.getValue().check(content);
         contents.put(name, content);
       } catch (CheckedFile.Unusable error) {
@@ -97,21 +122,20 @@ public final class Bundle {
         problems.add(name + " must be absent for a task without labels; it is listed in " + DESCRIPTION);
       }
     }
-    throwIfAny(problems, path);
+    throwIfAny(problems, files.source);
     Tokenizer tokenizer = BundleTokenizer.open(description, contents, problems);
     if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels()) + "\n")) {
       problems.add(
           LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
     }
-    throwIfAny(problems, path);
-    return new Bundle(directory, description, contents, tokenizer);
+    throwIfAny(problems, files.source);
+    return new Bundle(files, description, contents, tokenizer);
   }
 
   /**
    * Compares ids, offsets and answers with the golden ones in answers.jsonl.
    *
-   * <p>Call it once on a new kind of phone: another processor sums in another order. For questions, it compares ids and
-   * offsets alone.
+   * <p>Call it once on a new kind of phone: another processor sums in another order.
    *
    * @param network runs the bundle's files; a {@link PairNetwork} for separate pairs
    * @throws UserError names the lines with other ids or offsets, with a number that differs by more than the tolerance in
@@ -142,7 +166,7 @@ public final class Bundle {
    * @throws UserError if bundle.json is missing or wrong
    */
   public static Summary summary(Path path) {
-    return new Summary(describe(path));
+    return new Summary(describe(BundleFiles.folder(path)));
   }
 
   /**
@@ -151,15 +175,15 @@ public final class Bundle {
    * @throws UserError if bundle.json is missing or wrong, or lists every file that is missing or of another size
    */
   public static Map<String, Long> listedFiles(Path path) {
-    Description description = describe(path);
-    Path directory = real(path);
+    BundleFiles files = BundleFiles.folder(path);
+    Description description = describe(files);
     Map<String, Long> sizes = new LinkedHashMap<>();
     List<String> problems = new ArrayList<>();
     List<String> names = new ArrayList<>(description.files.keySet());
     names.add(DESCRIPTION);
     for (String name : names) {
       try {
-        sizes.put(name, CheckedFile.size(directory, name));
+        sizes.put(name, files.size(name));
         if (description.files.containsKey(name)) {
           description.files.get(name).checkSize(sizes.get(name));
         }
@@ -167,42 +191,32 @@ public final class Bundle {
         problems.add(name + " " + error.getMessage());
       }
     }
-    throwIfAny(problems, path);
+    throwIfAny(problems, files.source);
     return sizes;
   }
 
   /** Throws a {@link UserError} about this bundle if there are problems. */
   void throwIfAny(List<String> problems) {
-    throwIfAny(problems, directory);
+    throwIfAny(problems, source);
   }
 
-  private static void throwIfAny(List<String> problems, Path path) {
+  private static void throwIfAny(List<String> problems, String source) {
     if (!problems.isEmpty()) {
       problems.add("export it again, or copy all its files");
     }
-    UserError.throwIfAny(problems, "bundle " + path);
+    UserError.throwIfAny(problems, "bundle " + source);
   }
 
-  private static Description describe(Path path) {
+  private static Description describe(BundleFiles files) {
     try {
-      String text =
-          StandardCharsets.UTF_8
-              .newDecoder()
-              .decode(CheckedFile.map(real(path), DESCRIPTION, MOST_OTHER_BYTES))
-              .toString();
-      return Description.parse(Json.parse(text), path + "/" + DESCRIPTION);
+      ByteBuffer content = files.read(DESCRIPTION, MOST_OTHER_BYTES);
+      String text = StandardCharsets.UTF_8.newDecoder().decode(content).toString();
+      return Description.parse(Json.parse(text), files.source + "/" + DESCRIPTION);
     } catch (CheckedFile.Unusable | JsonError error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
+      throw new UserError(
+          "bundle " + files.source + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
     } catch (CharacterCodingException error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " must be UTF-8; export it again");
-    }
-  }
-
-  private static Path real(Path path) {
-    try {
-      return path.toRealPath();
-    } catch (IOException error) {
-      throw new UserError("a bundle must be a folder written by pocketbert export; received " + path);
+      throw new UserError("bundle " + files.source + ": " + DESCRIPTION + " must be UTF-8; export it again");
     }
   }
 
@@ -215,9 +229,9 @@ public final class Bundle {
     return lengths;
   }
 
-  /** The folder's name. */
+  /** The name of the folder or the zip file; for an archive without a name, {@code archive}. */
   public String name() {
-    return directory.getFileName().toString();
+    return name;
   }
 
   /** The model file's name. */
@@ -288,6 +302,11 @@ public final class Bundle {
   public Map<String, String> prompts() {
     Map<String, String> none = Collections.emptyMap();
     return description.embedding() == null ? none : Collections.unmodifiableMap(description.embedding().prompts);
+  }
+
+  /** The kind of the answers: of the head on separate pairs if there is one, otherwise {@link #taskKind}. */
+  public String answerKind() {
+    return description.pairs == null ? taskKind() : description.pairs.kind;
   }
 
   /** The task in bundle.json; null for an encoder without one. */

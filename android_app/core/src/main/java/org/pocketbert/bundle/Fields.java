@@ -145,11 +145,17 @@ final class Fields {
     return least;
   }
 
-  /** Checks an optional number. */
-  void numberIfPresent(String name) {
-    if (members.containsKey(name)) {
-      number(name);
+  /** An optional number; null if it is absent. */
+  Double numberIfPresent(String name) {
+    if (!members.containsKey(name)) {
+      return null;
     }
+    number(name);
+    return doubleOf(members.get(name));
+  }
+
+  private static Double doubleOf(Object value) {
+    return value instanceof Number ? (Double) ((Number) value).doubleValue() : null;
   }
 
   /** Checks a number. */
@@ -169,8 +175,7 @@ final class Fields {
   /** A number, or null. */
   Double doubleOrNull(String name) {
     numberOrNull(name);
-    Object value = members.get(name);
-    return value instanceof Number ? (Double) ((Number) value).doubleValue() : null;
+    return doubleOf(members.get(name));
   }
 
   /** The numbers of a list, or null. */

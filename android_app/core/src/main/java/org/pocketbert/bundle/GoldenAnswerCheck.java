@@ -21,6 +21,8 @@ final class GoldenAnswerCheck {
   private final double tolerance;
   // The outputs for the rows of the text that is being answered.
   private final List<Map<String, float[]>> outputs = new ArrayList<>();
+  // The answer to the question that is being answered.
+  private Answer best;
 
   GoldenAnswerCheck(Bundle bundle, Network network, double tolerance) {
     this.bundle = bundle;
@@ -32,9 +34,6 @@ final class GoldenAnswerCheck {
   List<String> problems(List<GoldenLine> lines) {
     List<String> problems = new ArrayList<>();
     String kind = bundle.taskKind();
-    if (Bundle.QUESTIONS.equals(kind)) {
-      return problems;
-    }
     Network recording = this::run;
     for (GoldenLine line : lines) {
       outputs.clear();
@@ -80,12 +79,17 @@ final class GoldenAnswerCheck {
         put(part, head.getValue());
         answer.put(head.getKey(), part);
       }
+    } else if (QuestionAnswerer.KIND.equals(kind)) {
+      best = new QuestionAnswerer(bundle, recording).answer(line.text, line.pair == null ? "" : line.pair);
+      answer.put("answer", best.text);
+      answer.put("start", best.start < 0 ? null : (Object) (long) best.start);
+      answer.put("end", best.end < 0 ? null : (Object) (long) best.end);
+      answer.put("score", best.score);
+      answer.put("probability", best.probability);
     } else if (SpanFinder.KIND.equals(kind)) {
       put(answer, new HeadAnswer(null, false, new SpanFinder(bundle, recording).find(line.text), null));
-    } else if (SeveralHeads.SCORES.equals(kind)) {
-      ModelInputs inputs = bundle.tokenizer().encode(line.text, line.pair, bundle.lengths());
-      float[] score = TaskNetwork.checked(recording.run(inputs), TextClassifier.OUTPUT);
-      put(answer, new HeadAnswer(null, false, null, (double) score[0]));
+    } else if (Scorer.KIND.equals(kind)) {
+      put(answer, new HeadAnswer(null, false, null, new Scorer(bundle, recording).score(line.text, line.pair)));
     } else if (TextClassifier.CLASSES.equals(kind) || TextClassifier.LABELS.equals(kind)) {
       Classification classification = new TextClassifier(bundle, recording).classify(line.text, line.pair);
       put(answer, new HeadAnswer(classification, TextClassifier.LABELS.equals(kind), null, null));
@@ -163,6 +167,9 @@ final class GoldenAnswerCheck {
   private boolean nearTie(GoldenLine line, String name, Map<?, ?> golden, Map<?, ?> answer, TaskHead head) {
     Object expected = golden.get(name);
     Object value = answer.get(name);
+    if (QuestionAnswerer.KIND.equals(head.kind)) {
+      return questionsNearlyTie(name, golden, head);
+    }
     if (name.equals("spans") && expected instanceof List && !expected.equals(value)) {
       return spansNearlyTie(line, (List<?>) expected, (List<?>) value, head);
     }
@@ -202,6 +209,29 @@ final class GoldenAnswerCheck {
     return thresholds == null
         ? probabilities[head.labels.indexOf(value)] - probabilities[other] < 2 * tolerance
         : Math.abs(probabilities[0] - thresholds[0]) < tolerance;
+  }
+
+  /** As {@code SpanAnswers.near_ties} in Python. */
+  private boolean questionsNearlyTie(String name, Map<?, ?> golden, TaskHead head) {
+    Object text = golden.get("answer");
+    if (!(text instanceof String) || text.equals(best.text) || !(golden.get("score") instanceof Number)) {
+      return false;
+    }
+    if (best.text.isEmpty() || ((String) text).isEmpty()) {
+      double score = ((Number) golden.get("score")).doubleValue();
+      double difference = best.text.isEmpty() ? best.score - score : score - best.score;
+      return head.nullThreshold != null && Math.abs(difference - head.nullThreshold) < 2 * tolerance;
+    }
+    boolean isPlace = name.equals("answer") || name.equals("start") || name.equals("end");
+    for (Answer other : best.best) {
+      boolean same =
+          other.text.equals(text) && golden.get("start").equals((long) other.start)
+              && golden.get("end").equals((long) other.end);
+      if (isPlace && same && best.score - other.score < 2 * tolerance) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** Whether each span in one list alone has a token whose two best tags nearly tie. */

@@ -69,7 +69,7 @@ public final class SentenceEmbedder {
       String known = prompts.isEmpty() ? "none" : String.join(", ", prompts.keySet());
       throw new UserError("a prompt must be one of the model's (" + known + "); received " + name);
     }
-    Tokens tokens = tokenizer.tokenize(name == null ? text : prompts.get(name) + text);
+    Tokens tokens = tokenizer.tokenize((name == null ? "" : prompts.get(name)) + TaskNetwork.text(text));
     return tokenizer.cut(tokens, room, lengths);
   }
 

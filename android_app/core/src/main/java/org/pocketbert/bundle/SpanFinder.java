@@ -60,7 +60,7 @@ public final class SpanFinder {
 
   /** Returns the spans of a text, in order. Its windows are as long as the bundle's longest length. */
   public List<LabelledSpan> find(String text) {
-    TextWords words = TextWords.split(text);
+    TextWords words = TextWords.split(TaskNetwork.text(text));
     Tokens tokens = tokenizer.tokenize(text);
     List<int[]> windows = windows(tokens.ids.length, lengths[lengths.length - 1]);
     int[] first = firstTokens(words, tokens);
