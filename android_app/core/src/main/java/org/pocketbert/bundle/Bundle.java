@@ -52,8 +52,7 @@ public final class Bundle {
   private final Tokenizer tokenizer;
   private final Goldens goldens;
 
-  private Bundle(
-      BundleFiles files, Description description, Map<String, ByteBuffer> contents, Tokenizer tokenizer) {
+  private Bundle(BundleFiles files, Description description, Map<String, ByteBuffer> contents, Tokenizer tokenizer) {
     name = files.name;
     source = files.source;
     this.description = description;

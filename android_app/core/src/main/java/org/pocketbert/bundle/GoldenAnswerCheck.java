@@ -19,10 +19,10 @@ final class GoldenAnswerCheck {
   private final Bundle bundle;
   private final Network network;
   private final double tolerance;
-  // The answer to the question of the line, with the other best ones.
-  private Answer best;
   // The outputs for the rows of the text that is being answered.
   private final List<Map<String, float[]>> outputs = new ArrayList<>();
+  // The answer to the question that is being answered.
+  private Answer best;
 
   GoldenAnswerCheck(Bundle bundle, Network network, double tolerance) {
     this.bundle = bundle;
@@ -79,15 +79,15 @@ final class GoldenAnswerCheck {
         put(part, head.getValue());
         answer.put(head.getKey(), part);
       }
-    } else if (SpanFinder.KIND.equals(kind)) {
-      put(answer, new HeadAnswer(null, false, new SpanFinder(bundle, recording).find(line.text), null));
     } else if (QuestionAnswerer.KIND.equals(kind)) {
-      best = new QuestionAnswerer(bundle, recording).answer(line.text, line.pair);
+      best = new QuestionAnswerer(bundle, recording).answer(line.text, line.pair == null ? "" : line.pair);
       answer.put("answer", best.text);
-      answer.put("start", (long) best.start);
-      answer.put("end", (long) best.end);
+      answer.put("start", best.start < 0 ? null : (Object) (long) best.start);
+      answer.put("end", best.end < 0 ? null : (Object) (long) best.end);
       answer.put("score", best.score);
       answer.put("probability", best.probability);
+    } else if (SpanFinder.KIND.equals(kind)) {
+      put(answer, new HeadAnswer(null, false, new SpanFinder(bundle, recording).find(line.text), null));
     } else if (Scorer.KIND.equals(kind)) {
       put(answer, new HeadAnswer(null, false, null, new Scorer(bundle, recording).score(line.text, line.pair)));
     } else if (TextClassifier.CLASSES.equals(kind) || TextClassifier.LABELS.equals(kind)) {
@@ -167,11 +167,11 @@ final class GoldenAnswerCheck {
   private boolean nearTie(GoldenLine line, String name, Map<?, ?> golden, Map<?, ?> answer, TaskHead head) {
     Object expected = golden.get(name);
     Object value = answer.get(name);
+    if (QuestionAnswerer.KIND.equals(head.kind)) {
+      return questionsNearlyTie(name, golden, head);
+    }
     if (name.equals("spans") && expected instanceof List && !expected.equals(value)) {
       return spansNearlyTie(line, (List<?>) expected, (List<?>) value, head);
-    }
-    if (QuestionAnswerer.KIND.equals(head.kind)) {
-      return answersNearlyTie(name, golden, head.nullThreshold);
     }
     if (!name.equals("label") && !name.equals("labels") || expected != null && expected.equals(value)) {
       return false;
@@ -211,25 +211,24 @@ final class GoldenAnswerCheck {
         : Math.abs(probabilities[0] - thresholds[0]) < tolerance;
   }
 
-  /** Whether the score of the golden answer is as near as twice the tolerance, or the difference to the empty one is. */
-  private boolean answersNearlyTie(String name, Map<?, ?> golden, Double nullThreshold) {
-    if (!(golden.get("score") instanceof Number)) {
+  /** As {@code SpanAnswers.near_ties} in Python. */
+  private boolean questionsNearlyTie(String name, Map<?, ?> golden, TaskHead head) {
+    Object text = golden.get("answer");
+    if (!(text instanceof String) || text.equals(best.text) || !(golden.get("score") instanceof Number)) {
       return false;
     }
-    double score = ((Number) golden.get("score")).doubleValue();
-    boolean isEmpty = best.text.isEmpty();
-    if (isEmpty != "".equals(golden.get("answer"))) {
-      double difference = isEmpty ? best.score - score : score - best.score;
-      return nullThreshold != null && Math.abs(difference - nullThreshold) < 2 * tolerance;
+    if (best.text.isEmpty() || ((String) text).isEmpty()) {
+      double score = ((Number) golden.get("score")).doubleValue();
+      double difference = best.text.isEmpty() ? best.score - score : score - best.score;
+      return head.nullThreshold != null && Math.abs(difference - head.nullThreshold) < 2 * tolerance;
     }
-    List<String> span = Arrays.asList("answer", "start", "end");
+    boolean isPlace = name.equals("answer") || name.equals("start") || name.equals("end");
     for (Answer other : best.best) {
-      boolean isGolden =
-          other.text.equals(golden.get("answer"))
-              && Long.valueOf(other.start).equals(golden.get("start"))
-              && Long.valueOf(other.end).equals(golden.get("end"));
-      if (isGolden && best.score - other.score < 2 * tolerance) {
-        return span.contains(name);
+      boolean same =
+          other.text.equals(text) && golden.get("start").equals((long) other.start)
+              && golden.get("end").equals((long) other.end);
+      if (isPlace && same && best.score - other.score < 2 * tolerance) {
+        return true;
       }
     }
     return false;

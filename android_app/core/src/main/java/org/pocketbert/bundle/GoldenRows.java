@@ -2,7 +2,9 @@ package org.pocketbert.bundle;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.pocketbert.tokenizer.ModelInputs;
 import org.pocketbert.tokenizer.TokenPositions;
 import org.pocketbert.tokenizer.Tokenizer;
@@ -21,10 +23,7 @@ final class GoldenRows {
   /** Returns how a line differs from the tokenizer's rows, one sentence without the line's name; null if it is equal. */
   String problem(GoldenLine line) {
     TokenPositions positions = new TokenPositions(bundle.tokenizer());
-    List<GoldenLine.Window> windows =
-        QuestionAnswerer.KIND.equals(kind)
-            ? questionWindows(line)
-            : windows(inputs(bundle.tokenizer(), line), inputs(positions, line), positions);
+    List<GoldenLine.Window> windows = windows(inputs(bundle.tokenizer(), line), inputs(positions, line), positions);
     if (windows.size() != line.windows.size()) {
       return "must have " + line.windows.size() + " windows; the tokenizer gives " + windows.size();
     }
@@ -56,6 +55,17 @@ final class GoldenRows {
       rows.add(tokenizer.encode(line.pair == null ? "" : line.pair, null, lengths));
     } else if (SentenceEmbedder.KIND.equals(kind)) {
       rows.add(SentenceEmbedder.inputs(bundle, tokenizer, line.text));
+    } else if (QuestionAnswerer.KIND.equals(kind)) {
+      // Rows do not depend on outputs.
+      Network recording =
+          inputs -> {
+            rows.add(inputs);
+            Map<String, float[]> outputs = new HashMap<>();
+            outputs.put(QuestionAnswerer.STARTS, new float[inputs.length()]);
+            outputs.put(QuestionAnswerer.ENDS, new float[inputs.length()]);
+            return outputs;
+          };
+      new QuestionAnswerer(bundle, tokenizer, recording).answer(line.text, line.pair == null ? "" : line.pair);
     } else if (SpanFinder.KIND.equals(kind)) {
       Tokens tokens = tokenizer.tokenize(line.text);
       for (int[] window : SpanFinder.windows(tokens.ids.length, longest)) {
@@ -81,53 +91,5 @@ final class GoldenRows {
           new GoldenLine.Window(Arrays.copyOf(inputs.wordIds, count), Arrays.copyOf(inputs.typeIds, count), offsets));
     }
     return windows;
-  }
-
-  /** Returns the rows for a question at the places of its golden windows, with ids and offsets of the tokenizer. */
-  private List<GoldenLine.Window> questionWindows(GoldenLine line) {
-    Tokenizer tokenizer = bundle.tokenizer();
-    // The special tokens and segments of a pair.
-    ModelInputs empty = tokenizer.encode("", "", bundle.lengths());
-    int specials = Arrays.stream(empty.mask).sum();
-    Tokens question = tokenizer.tokenize(line.text);
-    Tokens context = tokenizer.tokenize(line.pair == null ? "" : line.pair);
-    List<GoldenLine.Window> windows = new ArrayList<>();
-    for (GoldenLine.Window golden : line.windows) {
-      int questionLength = 0;
-      while (1 + questionLength < golden.ids.length && golden.offsets[1 + questionLength][1] > 0) {
-        questionLength++;
-      }
-      int count = Math.max(0, golden.ids.length - specials - questionLength);
-      int first = specials - 1 + questionLength;
-      int begin = 0;
-      while (count > 0 && begin < context.ids.length - 1
-          && (context.starts[begin] != golden.offsets[first][0] || context.ids[begin] != golden.ids[first])) {
-        begin++;
-      }
-      int[] ids = new int[specials + questionLength + count];
-      int[] typeIds = new int[ids.length];
-      int[][] offsets = new int[ids.length][2];
-      for (int i = 0; i < ids.length; i++) {
-        int inQuestion = i - 1;
-        int inContext = i - first;
-        if (inQuestion >= 0 && inQuestion < questionLength) {
-          copy(question, inQuestion, ids, offsets, i);
-        } else if (inContext >= 0 && inContext < count) {
-          copy(context, begin + inContext, ids, offsets, i);
-        } else {
-          ids[i] = empty.wordIds[i == 0 ? 0 : 1];
-        }
-        typeIds[i] = inContext >= 0 ? empty.typeIds[specials - 1] : 0;
-      }
-      windows.add(new GoldenLine.Window(ids, typeIds, offsets));
-    }
-    return windows;
-  }
-
-  private static void copy(Tokens tokens, int index, int[] ids, int[][] offsets, int target) {
-    boolean inside = index < tokens.ids.length;
-    ids[target] = inside ? tokens.ids[index] : -1;
-    offsets[target][0] = inside ? tokens.starts[index] : 0;
-    offsets[target][1] = inside ? tokens.ends[index] : 0;
   }
 }

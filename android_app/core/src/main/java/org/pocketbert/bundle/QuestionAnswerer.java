@@ -38,12 +38,17 @@ public final class QuestionAnswerer {
    * @throws UserError if the bundle has another task, or its longest length is too short for windows
    */
   public QuestionAnswerer(Bundle bundle, Network network) {
+    this(bundle, bundle.tokenizer(), network);
+  }
+
+  /** An answerer with another tokenizer. */
+  QuestionAnswerer(Bundle bundle, Tokenizer tokenizer, Network network) {
     if (!KIND.equals(bundle.taskKind())) {
       throw new UserError(
           "questions need a bundle for " + KIND + "; " + bundle.name() + " is for " + bundle.taskKind());
     }
     this.network = network;
-    tokenizer = bundle.tokenizer();
+    this.tokenizer = tokenizer;
     lengths = bundle.lengths();
     longest = lengths[lengths.length - 1];
     nullThreshold = bundle.task().nullThreshold;
