@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from pocketbert import files
 from pocketbert import output_folders as outputs
+from pocketbert.checkpoints.tokenizer_keys import TOKENIZER_NAME
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
