@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from pocketbert import files
 from pocketbert import output_folders as outputs
+from pocketbert.checkpoints.tokenizer_keys import TOKENIZER_NAME
 from pocketbert.data.assets import cache_folder
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.notation import argument
@@ -25,7 +26,7 @@ from pocketbert_export.clients.mediapipe_files import has_pairs
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE
 from pocketbert_runtime.tokenizers.truncation import HEAD
 
-PAGE, TOKENIZER_FILE = "index.html", "tokenizer.json"
+PAGE = "index.html"
 _SCRIPTS = ("try.js", "bundle.js", "normalizer.js")
 # Tags and questions need the place of each token in the text; the JavaScript tokenizer gives none.
 _KINDS = ("classification", "multi_label", "regression", "embedding", "several")
@@ -110,7 +111,7 @@ def write_try_page(
     with outputs.new_directory(output, outputs.TRY_KIND, overwrite=overwrite, group=group) as folder:
         for package in PACKAGES:
             unpack(package, folder / "packages")
-        for name in (BUNDLE_FILE, MODEL_FILE, TOKENIZER_FILE, *([HEAD_FILE] if bundle.pair_task else [])):
+        for name in (BUNDLE_FILE, MODEL_FILE, TOKENIZER_NAME, *([HEAD_FILE] if bundle.pair_task else [])):
             shutil.copyfile(bundle.directory / name, folder / name)
         for name in _SCRIPTS:
             files.write_bytes(folder / name, (Path(__file__).with_name("templates") / name).read_bytes())
@@ -156,8 +157,8 @@ def check_tryable(bundle: Bundle) -> None:
         problems.append(f"LiteRT.js tells no scale of {bundle.output_type} outputs; export it with float32 outputs")
     if bundle.vocabulary.truncation != HEAD:
         problems.append(f"the page cuts the ends of long texts; received truncation {bundle.vocabulary.truncation}")
-    if not (bundle.directory / TOKENIZER_FILE).is_file():
-        problems.append(f"the page reads {TOKENIZER_FILE}; the bundle has none; export it again")
+    if not (bundle.directory / TOKENIZER_NAME).is_file():
+        problems.append(f"the page reads {TOKENIZER_NAME}; the bundle has none; export it again")
     raise_if_any(problems, _option())
 
 
