@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import networks
 import numpy as np
 import pytest
 import tiny_tokenizers
@@ -30,6 +29,11 @@ PAGE = (ROOT / "docs" / "how-to" / "from-text-to-answer.md").read_text(encoding=
 page: dict[str, Any] = {}
 exec("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), page)
 
+# Without the helper that makes networks, which loads TensorFlow.
+WORDS = (
+    "[PAD] [UNK] [CLS] [SEP] [MASK] the a film is was good bad dull bright or and not very so story ends begins well "
+    "badly . , ! cat dog sun rain walk ##s ##ed ##ing"
+)
 LABELS, TAGS = ("bad", "fair", "good"), ("O", "B-FILM", "I-FILM", "E-FILM", "CAT")
 LIMIT = 13
 TEXTS = [
@@ -120,12 +124,19 @@ class Rows:
         return ids[len(ids) - count :] if self.truncation == "tail" else ids[:count]
 
 
+def vocabulary(folder: Path) -> Path:
+    """Writes the words' vocabulary."""
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{word}\n" for word in WORDS.split()), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Vocabulary]:
     folder = tmp_path_factory.mktemp("vocabularies")
     vocab, merges = tiny_tokenizers.byte_bpe_files(folder / "bpe")
     return {
-        "wordpiece": Vocabulary(path=networks.vocabulary(folder)),
+        "wordpiece": Vocabulary(path=vocabulary(folder)),
         "byte_bpe": Vocabulary(path=vocab, merges=merges, kind="byte_bpe"),
     }
 
@@ -292,13 +303,15 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_bundle_gives_the_pages_answers(name: str, tmp_path: Path) -> None:
     """From a file's outputs by position, with the page's inputs."""
+    import networks
+
     import pocketbert as pb
     from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
     from pocketbert_export.exporter import export
 
     task, lengths = REAL[name], (7, LIMIT)
-    config = networks.bert_config(max_position_embeddings=LIMIT)
-    model = pb.from_preset(config, [task], WordPieceTokenizer(networks.vocabulary(tmp_path)), seed=5)
+    config = networks.bert_config(max_position_embeddings=LIMIT, vocab_size=len(WORDS.split()))
+    model = pb.from_preset(config, [task], WordPieceTokenizer(vocabulary(tmp_path)), seed=5)
     export(model, tmp_path / "bundle", recipe="float32", lengths=lengths, length_files=True)
     with pocketbert_runtime.Bundle.open(tmp_path / "bundle") as bundle:
         rows = Rows(bundle.tokenizer)
