@@ -166,8 +166,9 @@ def has_near_tie(answer: dict[str, Any]) -> bool:
     """Whether the two best labels of a word, or of a text, are equal but for the order of sums; with soft labels."""
     heads = [head for head in (answer, *answer.values()) if isinstance(head, dict)]
     labelled = [head["probabilities"] for head in heads if "probabilities" in head]
-    labelled += [word["probabilities"] for head in heads for word in head.get("words", ())]
-    return any(is_near_tie([*probabilities.values()], 1e-5) for probabilities in labelled)
+    # A head for tags has a list with an entry for each word.
+    words = [entry for entries in labelled for entry in (entries if isinstance(entries, list) else [entries])]
+    return any(is_near_tie([*probabilities.values()], 1e-5) for probabilities in words)
 
 
 def is_near_tie(values: Sequence[float], bound: float) -> bool:
