@@ -63,7 +63,8 @@ final class InputRows {
   }
 
   private static Map<String, String> row(String line, String where, List<String> required, String optional) {
-    String rule = where + " must be a JSON object with a string \"" + String.join("\" and a string \"", required) + "\"; ";
+    String names = String.join("\" and a string \"", required);
+    String rule = where + " must be a JSON object with a string \"" + names + "\"; ";
     Object parsed;
     try {
       parsed = Json.parse(line);
