@@ -162,6 +162,15 @@ def java_answers(bundle: Path, rows: Sequence[dict[str, str]], *flags: str) -> l
     return lines
 
 
+def has_near_tie(answer: dict[str, Any]) -> bool:
+    """Whether the two best labels of a word, or of a text, are equal but for the order of sums; with soft labels."""
+    heads = [head for head in (answer, *answer.values()) if isinstance(head, dict)]
+    labelled = [head["probabilities"] for head in heads if "probabilities" in head]
+    # A head for tags has a list with an entry for each word.
+    words = [entry for entries in labelled for entry in (entries if isinstance(entries, list) else [entries])]
+    return any(is_near_tie([*probabilities.values()], 1e-5) for probabilities in words)
+
+
 def is_near_tie(values: Sequence[float], bound: float) -> bool:
     best = sorted(values, reverse=True)
     return len(best) > 1 and best[0] - best[1] < bound
@@ -192,9 +201,14 @@ def assert_answers(answer: dict[str, Any], expected: dict[str, Any]) -> bool:
         assert is_near_tie([*probabilities.values()], 1e-5) if decision == "label" else any(ties)
         return True
     if "spans" in expected:
+        spans, expected_spans = (
+            [{**span, "probability": 0} for span in spans] for spans in (answer["spans"], expected["spans"])
+        )
+        if spans != expected_spans:
+            # The caller compares the probabilities of the words.
+            return True
         for one, other in zip(answer["spans"], expected["spans"], strict=True):
-            assert one.pop("probability") == pytest.approx(other.pop("probability"), abs=1.1e-5)
-        assert answer == expected
+            assert one["probability"] == pytest.approx(other["probability"], abs=1.1e-5)
         return False
     best, expected_best = answer.pop("answers"), expected.pop("answers")
     ties = [abs(one["score"] - other["score"]) < 1e-4 for one, other in itertools.pairwise(expected_best)]
@@ -230,12 +244,16 @@ def test_ids_and_answers_equal_the_runtimes(
     flags = [f"--n-best={options['n_best']}"] if options else []
     answers = java_answers(path, [line_of(task, item) for item in inputs], *flags)
     differing, lengths, distinct = 0, set(), set()
-    results = Recorded(path).answers(inputs, **options)
+    recorded = Recorded(path)
+    results = recorded.answers(inputs, **options)
     for item, answer, rows, (expected, expected_rows) in zip(inputs, answers, ids, results, strict=True):
         # The runtime sorts windows by their length.
         assert sorted(rows) == sorted(expected_rows), ascii(item)
         distinct.add(json.dumps(expected)[:60])
-        differing += assert_answers(answer, expected)
+        if assert_answers(answer, expected):
+            differing += 1
+            if task in ("tags", "several"):
+                assert has_near_tie(recorded.bundle.predict([item], soft_labels=True)[0]), ascii(item)
         lengths |= {len(row) for row in rows}
     assert lengths == set(LENGTHS) and len(distinct) > 100
     assert differing <= len(inputs) // 200

@@ -230,7 +230,7 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
         ([bundle, "--top-k=0", "--fast"], "a\n", "--top-k must be a positive number; received 0"),
         ([bundle, "--fast"], "a\n", "received --fast"),
         ([bundle], '{"text": 1}\n', "line 1 must be a JSON object with a string"),
-        ([bundle], '{"text"\n', "standard input: line 1 expected"),
+        ([bundle], '{"text"\n', 'standard input: line 1 must be a JSON object with a string "text"; expected'),
         ([bundle], "\udcff\n", "standard input must be UTF-8 text"),
         ([mood], '{"text": "a", "pair": 1}\n', 'line 1: "pair" must be a string'),
         ([mood, "--top-k=2"], "a\n", "--top-k needs a bundle for embedding"),

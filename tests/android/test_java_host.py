@@ -267,7 +267,11 @@ def test_bad_inputs_of_answer_are_one_line(bundles: dict[str, Path], tmp_path: P
         ([other], "a", "other.txt must be a complete zip file; received: no file in it"),
         ([outside], "a", "names must stay in the bundle's folder; received '../bundle.json'"),
         ([old], "a", "schema_version must be "),
-        ([spans], "a", "line 1 "),
+        (
+            [spans],
+            "a",
+            'line 1 must be a JSON object with a string "question" and a string "context"; expected a value',
+        ),
         ([spans], '{"question": "a"}', 'line 1 must be a JSON object with a string "question" and a string "context"'),
         ([spans], '{"question": "a", "context": "b", "id": 1}', 'line 1: "id" must be a string'),
         ([spans, "--n-best=0"], question, "--n-best must be a positive number; received 0"),

@@ -63,18 +63,19 @@ final class InputRows {
   }
 
   private static Map<String, String> row(String line, String where, List<String> required, String optional) {
+    String names = String.join("\" and a string \"", required);
+    String rule = where + " must be a JSON object with a string \"" + names + "\"; ";
     Object parsed;
     try {
       parsed = Json.parse(line);
     } catch (JsonError error) {
-      throw new UserError(where + " " + error.getMessage());
+      throw new UserError(rule + error.getMessage());
     }
     Map<?, ?> members = parsed instanceof Map ? (Map<?, ?>) parsed : Map.of();
     Map<String, String> row = new LinkedHashMap<>();
     for (String name : required) {
       if (!(members.get(name) instanceof String)) {
-        String names = String.join("\" and a string \"", required);
-        throw new UserError(where + " must be a JSON object with a string \"" + names + "\"; it is not");
+        throw new UserError(rule + "it is not");
       }
       row.put(name, (String) members.get(name));
     }
