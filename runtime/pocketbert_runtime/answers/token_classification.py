@@ -71,10 +71,11 @@ def _spans(answer: Mapping[str, Any]) -> Sequence[Any]:
 
 def _edges(span: Any) -> tuple[int, int, str]:
     """A span's start, end and label; no span of a text for another value."""
-    edges = [span.get(name) for name in ("start", "end", "label")] if isinstance(span, dict) else []
-    if [type(edge) for edge in edges] != [int, int, str]:
-        return -1, -1, ""
-    return edges[0], edges[1], edges[2]
+    values = span if isinstance(span, dict) else {}
+    start, end, label = values.get("start"), values.get("end"), values.get("label")
+    if type(start) is int and type(end) is int and isinstance(label, str):
+        return start, end, label
+    return -1, -1, ""
 
 
 def described_rows(rows: TagRows, outputs: Outputs, *, soft_labels: bool) -> list[dict[str, Any]]:

@@ -144,8 +144,8 @@ class GoldenReader:
             return None
         outputs: list[Outputs] = []
 
-        def forward(rows: TokenRows, *, show_progress: bool = False) -> Outputs:
-            outputs.append(run(rows))
+        def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
+            outputs.append(run(encoded))
             return outputs[-1]
 
         options = {"n_best": N_BEST} if isinstance(task, SpanAnswers) else {}
@@ -260,8 +260,8 @@ class _RowsRead(Exception):
         self.rows = rows
 
 
-def _stop(rows: TokenRows, *, show_progress: bool = False) -> Outputs:
-    raise _RowsRead(rows)
+def _stop(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
+    raise _RowsRead(encoded)
 
 
 class _PositionTokenizer(TextTokenizer):
