@@ -229,10 +229,10 @@ def test_ids_and_answers_equal_the_runtimes(
     task: str, kind: str, tokenizers: dict[str, Any], java: Any, tmp_path: Path
 ) -> None:
     path = bundle_of(task, kind, tokenizers[kind], tmp_path)
-    goldens = json.loads((path / "bundle.json").read_text("utf-8"))["goldens"]
-    golden_texts = [
-        golden["text"] if golden["pair"] is None else (golden["text"], golden["pair"]) for golden in goldens
-    ]
+    golden_texts: list[Any] = []
+    for line in (path / "answers.jsonl").read_text("utf-8").splitlines():
+        *texts, _, _ = json.loads(line).values()
+        golden_texts.append(tuple(texts) if len(texts) > 1 else texts[0])
     needs_pairs = task in (*PAIRED, *QUESTIONS)
     inputs = [*inputs_of(task), *(one for one in golden_texts if isinstance(one, tuple) is needs_pairs)]
     lines, outputs = tmp_path / "texts.jsonl", tmp_path / "ids.jsonl"
