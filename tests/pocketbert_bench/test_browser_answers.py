@@ -109,23 +109,26 @@ def called(browser: chromium.Browser, body: str, rows: Sequence[Any]) -> list[An
     return values
 
 
-def ids_in_browser(page: Path, vocabulary: Vocabulary, longest: int, rows: Sequence[Any], folder: Path) -> list[Any]:
-    """Ids and segments of texts and pairs, by the page with another tokenizer and one more length."""
+def changed_page(page: Path, folder: Path, **changes: Any) -> Path:
+    """Copies a page, with changed members of `bundle.json`."""
     copy = folder / "page"
     copy.mkdir()
     for path in page.iterdir():
         (copy / path.name).symlink_to(path)
-    for name in ("tokenizer.json", "bundle.json"):
-        (copy / name).unlink()
+    (copy / "bundle.json").unlink()
     description = json.loads((page / "bundle.json").read_text("utf-8"))
-    description["signatures"].append({"name": f"length_{longest}", "length": longest})
-    (copy / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    (copy / "bundle.json").write_text(json.dumps({**description, **changes}), encoding="utf-8")
+    return copy
+
+
+def ids_in_browser(page: Path, vocabulary: Vocabulary, longest: int, rows: Sequence[Any], folder: Path) -> list[Any]:
+    """Ids and segments of texts and pairs, by the page with another tokenizer and length."""
+    copy = changed_page(page, folder, signatures=[{"name": f"length_{longest}", "length": longest}])
+    (copy / "tokenizer.json").unlink()
     write_tokenizer_json(copy, vocabulary)
-    browser: chromium.Browser
     with chromium.opened(copy, folder / "profile") as browser:
-        return called(
-            browser, "(row, bundle) => { const { ids, types } = bundle.encode(...row); return [ids, types] }", rows
-        )
+        body = "(row, bundle) => { const { ids, types } = bundle.encode(...row); return [ids, types] }"
+        return called(browser, body, rows)
 
 
 def ids_in_python(vocabulary: Vocabulary, longest: int, rows: Sequence[Any]) -> Iterator[list[list[int]]]:
@@ -164,6 +167,25 @@ def test_ids_of_real_texts_are_pythons(kind: str, handmade_page: Path, shared: P
     ]
     received = ids_in_browser(handmade_page, vocabulary, longest, rows, tmp_path)
     assert_same_ids(received, vocabulary, longest, rows)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"task": {"kind": "span", "labels": []}}, "answers classification, .*; received span"),
+        ({"task": None}, "received no task"),
+        ({"outputs": [{"name": "logits", "dtype": "int8"}]}, "tells no scale of int8 outputs"),
+        ({"tokenizer": {"truncation": "tail"}}, "received truncation tail"),
+    ],
+    ids=["task", "none", "outputs", "truncation"],
+)
+def test_page_names_what_it_cannot_do(
+    changes: dict[str, Any], message: str, handmade_page: Path, tmp_path: Path
+) -> None:
+    copy = changed_page(handmade_page, tmp_path, **changes)
+    with chromium.opened(copy, tmp_path / "profile") as browser:
+        error = browser.wait_for("document.getElementById('error')?.textContent")
+    assert re.search(message, error)
 
 
 def documented() -> list[Any]:
