@@ -265,7 +265,8 @@ def test_page_of_the_documentation_answers(tmp_path: Path) -> None:
     (page / "index.html").write_text(source, encoding="utf-8")
     texts = generated_texts(12)
     answers = bundle.predict(texts)
-    assert len({answer["label"] for answer in answers}) > 1
+    # A page that always shows the same fails.
+    assert len({round(max(answer["probabilities"].values()), 3) for answer in answers}) > 3
     with chromium.opened(page, tmp_path / "profile") as browser:
         browser.wait_for("document.getElementById('text')?.disabled === false")
         for text, answer in zip(texts, answers, strict=True):
