@@ -198,10 +198,11 @@ def documented() -> list[Any]:
 
 @pytest.mark.nightly
 @pytest.mark.data
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe"])
 def test_ids_of_documented_texts_differ(kind: str, handmade_page: Path, shared: Path, tmp_path: Path) -> None:
     rows = [[text] for name, text in documented() if name == kind]
     vocabulary = real_vocabulary(kind, shared, tmp_path)
+    assert rows
     received = ids_in_browser(handmade_page, vocabulary, 64, rows, tmp_path)
     for row, values, expected in zip(rows, received, ids_in_python(vocabulary, 64, rows), strict=True):
         assert values != expected, ascii(row)
@@ -295,7 +296,7 @@ def test_answers_of_each_task_are_pythons(name: str, tmp_path: Path) -> None:
     # Scores of random weights reach 10; vectors and probabilities are at most 1.
     for row, values, answer in zip(rows, received, expected, strict=True):
         inputs = ("text", "pair")
-        assert_close(values, {key: value for key, value in answer.items() if key not in inputs}, 2e-5), row
+        assert_close(values, {key: value for key, value in answer.items() if key not in inputs}, 2e-5)
 
 
 def tokenizer_of(kind: str, vocabulary: Vocabulary) -> Any:
