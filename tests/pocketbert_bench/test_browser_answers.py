@@ -294,7 +294,7 @@ def test_answers_of_each_task_are_pythons(name: str, tmp_path: Path) -> None:
     pairs = [tuple(row) for row in rows if len(row) == 2]
     expected = [*(bundle.predict(texts_alone) if texts_alone else []), *(bundle.predict(pairs) if pairs else [])]
     # Scores of random weights reach 10; vectors and probabilities are at most 1.
-    for row, values, answer in zip(rows, received, expected, strict=True):
+    for values, answer in zip(received, expected, strict=True):
         inputs = ("text", "pair")
         assert_close(values, {key: value for key, value in answer.items() if key not in inputs}, 2e-5)
 
