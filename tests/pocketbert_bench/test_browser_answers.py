@@ -109,23 +109,26 @@ def called(browser: chromium.Browser, body: str, rows: Sequence[Any]) -> list[An
     return values
 
 
-def ids_in_browser(page: Path, vocabulary: Vocabulary, longest: int, rows: Sequence[Any], folder: Path) -> list[Any]:
-    """Ids and segments of texts and pairs, by the page with another tokenizer and one more length."""
+def changed_page(page: Path, folder: Path, **changes: Any) -> Path:
+    """Copies a page, with changed members of `bundle.json`."""
     copy = folder / "page"
     copy.mkdir()
     for path in page.iterdir():
         (copy / path.name).symlink_to(path)
-    for name in ("tokenizer.json", "bundle.json"):
-        (copy / name).unlink()
+    (copy / "bundle.json").unlink()
     description = json.loads((page / "bundle.json").read_text("utf-8"))
-    description["signatures"].append({"name": f"length_{longest}", "length": longest})
-    (copy / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    (copy / "bundle.json").write_text(json.dumps({**description, **changes}), encoding="utf-8")
+    return copy
+
+
+def ids_in_browser(page: Path, vocabulary: Vocabulary, longest: int, rows: Sequence[Any], folder: Path) -> list[Any]:
+    """Ids and segments of texts and pairs, by the page with another tokenizer and length."""
+    copy = changed_page(page, folder, signatures=[{"name": f"length_{longest}", "length": longest}])
+    (copy / "tokenizer.json").unlink()
     write_tokenizer_json(copy, vocabulary)
-    browser: chromium.Browser
     with chromium.opened(copy, folder / "profile") as browser:
-        return called(
-            browser, "(row, bundle) => { const { ids, types } = bundle.encode(...row); return [ids, types] }", rows
-        )
+        body = "(row, bundle) => { const { ids, types } = bundle.encode(...row); return [ids, types] }"
+        return called(browser, body, rows)
 
 
 def ids_in_python(vocabulary: Vocabulary, longest: int, rows: Sequence[Any]) -> Iterator[list[list[int]]]:
@@ -166,6 +169,25 @@ def test_ids_of_real_texts_are_pythons(kind: str, handmade_page: Path, shared: P
     assert_same_ids(received, vocabulary, longest, rows)
 
 
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"task": {"kind": "span", "labels": []}}, "answers classification, .*; received span"),
+        ({"task": None}, "received no task"),
+        ({"outputs": [{"name": "logits", "dtype": "int8"}]}, "tells no scale of int8 outputs"),
+        ({"tokenizer": {"truncation": "tail"}}, "received truncation tail"),
+    ],
+    ids=["task", "none", "outputs", "truncation"],
+)
+def test_page_names_what_it_cannot_do(
+    changes: dict[str, Any], message: str, handmade_page: Path, tmp_path: Path
+) -> None:
+    copy = changed_page(handmade_page, tmp_path, **changes)
+    with chromium.opened(copy, tmp_path / "profile") as browser:
+        error = browser.wait_for("document.getElementById('error')?.textContent")
+    assert re.search(message, error)
+
+
 def documented() -> list[Any]:
     """The rows of the documentation: tokenizer, and a text whose ids differ."""
     rows = re.findall(r"^\| (\S.*\S) \| ((?:U\+[0-9A-F]{4,5} ?)+) \| [^|]* \|$", PAGE.read_text("utf-8"), re.MULTILINE)
@@ -176,10 +198,11 @@ def documented() -> list[Any]:
 
 @pytest.mark.nightly
 @pytest.mark.data
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe"])
 def test_ids_of_documented_texts_differ(kind: str, handmade_page: Path, shared: Path, tmp_path: Path) -> None:
     rows = [[text] for name, text in documented() if name == kind]
     vocabulary = real_vocabulary(kind, shared, tmp_path)
+    assert rows
     received = ids_in_browser(handmade_page, vocabulary, 64, rows, tmp_path)
     for row, values, expected in zip(rows, received, ids_in_python(vocabulary, 64, rows), strict=True):
         assert values != expected, ascii(row)
@@ -243,7 +266,8 @@ def test_page_of_the_documentation_answers(tmp_path: Path) -> None:
     (page / "index.html").write_text(source, encoding="utf-8")
     texts = generated_texts(12)
     answers = bundle.predict(texts)
-    assert len({answer["label"] for answer in answers}) > 1
+    # A page that always shows the same fails.
+    assert len({round(max(answer["probabilities"].values()), 3) for answer in answers}) > 3
     with chromium.opened(page, tmp_path / "profile") as browser:
         browser.wait_for("document.getElementById('text')?.disabled === false")
         for text, answer in zip(texts, answers, strict=True):
@@ -270,9 +294,9 @@ def test_answers_of_each_task_are_pythons(name: str, tmp_path: Path) -> None:
     pairs = [tuple(row) for row in rows if len(row) == 2]
     expected = [*(bundle.predict(texts_alone) if texts_alone else []), *(bundle.predict(pairs) if pairs else [])]
     # Scores of random weights reach 10; vectors and probabilities are at most 1.
-    for row, values, answer in zip(rows, received, expected, strict=True):
+    for values, answer in zip(received, expected, strict=True):
         inputs = ("text", "pair")
-        assert_close(values, {key: value for key, value in answer.items() if key not in inputs}, 2e-5), row
+        assert_close(values, {key: value for key, value in answer.items() if key not in inputs}, 2e-5)
 
 
 def tokenizer_of(kind: str, vocabulary: Vocabulary) -> Any:
@@ -283,21 +307,20 @@ def tokenizer_of(kind: str, vocabulary: Vocabulary) -> Any:
 
 @pytest.mark.nightly
 @pytest.mark.data
-@pytest.mark.parametrize("recipe", ["float32", "float16", "dynamic_wi8", "dynamic_wi4", "static_wi8_ai8"])
+@pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_real_texts_are_pythons(kind: str, recipe: str, shared: Path, tmp_path: Path) -> None:
     vocabulary = real_vocabulary(kind, shared, tmp_path)
     tokenizer = tokenizer_of(kind, vocabulary)
     names = ("hidden_size", "embedding_size", "num_layers", "num_attention_heads", "head_size", "intermediate_size")
     small = networks.bert_config()
-    family = {"wordpiece": "bert_base", "byte_bpe": "roberta_base", "unigram": "xlm_r_base"}[kind]
+    family = {"wordpiece": "bert_base_uncased", "byte_bpe": "roberta_base", "unigram": "xlm_r_base"}[kind]
     config = preset(family).config.replace(
         **{name: getattr(small, name) for name in names}, vocab_size=tokenizer.vocab_size, max_position_embeddings=140
     )
     model = networks.network(config, tokenizer=tokenizer)
     texts = real_texts(shared)
-    options = {"calibration": [(text, "") for text in texts[:64]]} if recipe.startswith("static") else {}
-    bundle = pb.export(model, tmp_path / "bundle", recipe=recipe, lengths=(32, 128), **options)
+    bundle = pb.export(model, tmp_path / "bundle", recipe=recipe, lengths=(32, 128))
     page = write_try_page(bundle, tmp_path / "page", title="Moods").parent
     with chromium.opened(page, tmp_path / "profile") as browser:
         body = "async (row, bundle) => (await bundle.run(bundle.encode(...row))).outputs.logits"

@@ -5,6 +5,19 @@ import { normalizeExactly } from "./normalizer.js";
 
 const json = async (name) => (await fetch(name)).json();
 const [description, tokenizerFile] = await Promise.all([json("bundle.json"), json("tokenizer.json")]);
+export const task = description.pairs?.task ?? description.task ?? { kind: "no task" };
+const KINDS = ["classification", "multi_label", "regression", "embedding", "several"];
+
+function problem({ outputs, tokenizer: { truncation } }) {
+  const other = [task, ...(task.tasks ?? [])].find(({ kind }) => !KINDS.includes(kind));
+  if (other) return `the page answers ${KINDS.join(", ")}; received ${other.kind}`;
+  const type = outputs.map(({ dtype }) => dtype).find((dtype) => dtype !== "float32");
+  if (type) return `LiteRT.js tells no scale of ${type} outputs; export the bundle with float32 outputs`;
+  return truncation && `the page cuts the ends of long texts; received truncation ${truncation}`;
+}
+
+const reason = problem(description);
+if (reason) throw new Error(reason);
 await loadLiteRt(new URL("packages/@litertjs/core/wasm/", document.baseURI).href);
 const model = await loadAndCompile("model.tflite", { accelerator: "wasm" });
 const head = description.pairs ? await loadAndCompile("head.tflite", { accelerator: "wasm" }) : null;
@@ -12,7 +25,6 @@ const tokenizer = new Tokenizer(tokenizerFile, {});
 normalizeExactly(tokenizer, tokenizerFile);
 const padding = tokenizer.token_to_id("[PAD]") ?? tokenizer.token_to_id("<pad>");
 const lengths = description.signatures.map(({ length }) => length).sort((first, second) => first - second);
-export const task = description.pairs?.task ?? description.task;
 const { embedding } = description.task;
 export const longest = Math.min(lengths.at(-1), embedding?.max_length ?? Infinity);
 const prompt = new Map(embedding?.prompts).get(embedding?.default_prompt) ?? "";

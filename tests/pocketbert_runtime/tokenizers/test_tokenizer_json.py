@@ -161,17 +161,17 @@ class Characters:
 def documented() -> list[tuple[str, str, str]]:
     """The rows of the documentation: text, what sentencepiece makes of it, and what `tokenizers` does."""
     page = (ROOT / "docs/reference/tokenizer.md").read_text("utf-8")
-    found = re.findall(r"^\| ((?:U\+[0-9A-F]{4} ?)+) \| ([^|]*) \| ([^|]*) \| [^|]* \|$", page, re.MULTILINE)
-    assert found
-    return [tuple("".join(chr(int(code[2:], 16)) for code in cell.split()) for cell in row) for row in found]  # type: ignore[misc]
+    table = re.findall(r"^\| ((?:U\+[0-9A-F]{4} ?)+) \| ([^|]*) \| ([^|]*) \| [^|]* \|$", page, re.MULTILINE)
+    assert table
+    return [tuple("".join(chr(int(code[2:], 16)) for code in cell.split()) for cell in row) for row in table]  # type: ignore[misc]
 
 
 def test_documented_characters_differ_as_stated(tmp_path: Path) -> None:
     vocabulary = unigram(tmp_path)
     core, characters = written(vocabulary, tmp_path / "json"), Characters(vocabulary.path)
-    for text, ours, other in documented():
+    for text, expected, other in documented():
         assert characters.is_listed(text), ascii(text)
-        assert characters.normalize(text) == ours, ascii(text)
+        assert characters.normalize(text) == expected, ascii(text)
         assert core.normalizer.normalize_str(text) == other, ascii(text)
 
 
@@ -200,9 +200,9 @@ def test_only_listed_offsets_of_unigram_differ(tmp_path: Path) -> None:
             continue
         encoding = core.encode(text, add_special_tokens=False)
         assert encoding.ids == ids, ascii(text)
-        for token, ours, other in zip(encoding.tokens, offsets, encoding.offsets, strict=True):
+        for token, expected, received in zip(encoding.tokens, offsets, encoding.offsets, strict=True):
             if token.strip() not in ("▁", "<mask>"):
-                assert ours == other, (token, ascii(text))
+                assert received == expected, (token, ascii(text))
                 compared += 1
     assert compared > 1000
 
