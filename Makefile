@@ -82,7 +82,7 @@ android-test: require-maven $(INSTALLED) ## test the Android app's Java core, an
 	mvn --quiet --batch-mode --file android_app/pom.xml package
 	$(BIN)/python tools/java_test_artifacts.py core host
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
-	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android tests/conformance
+	  $(BIN)/pytest -m "java and not nightly" --durations 5 $(PYTEST_FLAGS) tests/android tests/conformance
 
 # Maven copies what it takes from out/maven; an earlier copy would be used again.
 android-library: require-maven $(INSTALLED) ## write the Java core into the Maven repository out/maven, and build the samples from it
