@@ -93,8 +93,8 @@ def test_commands_name_the_cut_texts(run: Path, tmp_path: Path, capsys: pytest.C
     columns = ["--separator=;", "--text-column=review", "--label-column=mood"]
     again = ["--epochs=1", "--max-length=19", f"--output={tmp_path / 'run'}"]
     assert cli.main(["finetune", *files, *columns, *again]) == 0
-    # The count is that of both files.
-    assert "train.csv: 10 of 83 texts are longer than 19 tokens and are cut (head)" in capsys.readouterr().err
+    sources = f"{run / 'train.csv'}, {run / 'dev.csv'}"
+    assert f"{sources}: 10 of 83 texts are longer than 19 tokens and are cut (head)" in capsys.readouterr().err
 
 
 def test_objects_are_one_line(run: Path) -> None:
