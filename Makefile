@@ -7,6 +7,7 @@ PYTEST_FLAGS ?=
 # `make smoke` installs the wheel with plain pip, and on the lock files of these versions; `make test` uses the newest.
 SMOKE ?= pip 3.11 3.12
 GREEN ?= smoke android
+SAMPLES = java kotlin
 
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
@@ -26,7 +27,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-nightly green smoke android-test android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test test-nightly green smoke require-maven android-test android-library android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
@@ -73,16 +74,28 @@ green-%:
 smoke: $(INSTALLED) ## build both wheels and use them in fresh environments, with several Python versions
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tools/wheel_check.py $(SMOKE)
 
-android-test: $(INSTALLED) ## test the Android app's Java core, and compare it with Python
+require-maven:
 	@command -v mvn > /dev/null && command -v javac > /dev/null || { \
-	  echo "android-test needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
+	  echo "Java needs a JDK 17 and Maven; Debian has openjdk-17-jdk-headless and maven." >&2; exit 2; }
+
+android-test: require-maven $(INSTALLED) ## test the Android app's Java core, and compare it with Python
 	mvn --quiet --batch-mode --file android_app/pom.xml package
 	$(BIN)/python tools/java_test_artifacts.py core host
 	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
-	  $(BIN)/pytest -m java --durations 5 $(PYTEST_FLAGS) tests/android tests/conformance
+	  $(BIN)/pytest -m "java and not nightly" --durations 5 $(PYTEST_FLAGS) tests/android tests/conformance
+
+# Maven copies what it takes from out/maven; an earlier copy would be used again.
+android-library: require-maven $(INSTALLED) ## write the Java core into the Maven repository out/maven, and build the samples from it
+	mvn --quiet --batch-mode --file android_app/pom.xml -P library -pl core -DskipTests deploy
+	cp -R android_app/missing-poms/. out/maven
+	for sample in $(SAMPLES); do \
+	  mvn --quiet --batch-mode --file android_app/samples/$$sample/pom.xml -DreResolve=false \
+	    -DmanualInclude=org.pocketbert:pocketbert-core dependency:purge-local-repository package || exit 1; \
+	done
+	$(BIN)/python tools/java_test_artifacts.py $(addprefix samples/,$(SAMPLES))
 
 # Robolectric runs the app's screens; the core's tests have already run.
-android: android-test ## test the Android app on a JVM, build and check the APK; BUNDLES="DIR…" adds bundles, RUNTIME=aar the GPU
+android: android-test android-library ## test the Android app on a JVM, build and check the APK; BUNDLES="DIR…" adds bundles, RUNTIME=aar the GPU
 	$(BIN)/python tools/apk_artifacts.py --require
 	mvn --quiet --batch-mode --file android_app/pom.xml -P app -pl core,app \
 	  -Dtest='org.pocketbert.app.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
@@ -134,5 +147,5 @@ lock: $(INSTALLED) ## resolve the lock files again and install each into a fresh
 	$(MAKE) --no-print-directory smoke SMOKE="3.11 3.12 3.13"
 
 clean: ## remove the outputs of all targets, including the environment
-	rm -rf $(VENV) out site runs android_app/out android_app/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) out site runs android_app/out android_app/*/target android_app/samples/*/target .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
 	find $(SOURCES) tests docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,13 +25,16 @@ from apk_artifacts import APP, FRAMEWORK_RESOURCES, RUNTIMES, Artifacts, BuildEr
 
 OUTPUT = APP / "out"
 MAIN = APP / "app" / "src" / "main"
-RULES = APP / "app" / "proguard-rules.pro"
 CORE = APP / "core" / "src" / "main"
+RULES = (APP / "app" / "proguard-rules.pro", CORE / "resources" / "META-INF" / "proguard" / "pocketbert-core.pro")
 MANIFEST = MAIN / "AndroidManifest.xml"
 GRADLE = APP / "app" / "build.gradle.kts"
 MANIFEST_NAMESPACE = "http://schemas.android.com/apk/res/android"
 # Runtime → sources in the core that need another runtime's classes.
-LEFT_OUT: dict[str, tuple[str, ...]] = {"javacpp": (), "aar": ("BundleEngines.java", "TfLiteEngine.java")}
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "javacpp": (),
+    "aar": ("BundleEngines.java", "Pipeline.java", "TfLiteEngine.java"),
+}
 # Java's class libraries for the shrinkers, in the folder of javac.
 JAVA_HOME = Path(shutil.which("javac") or "/usr/bin/javac").resolve().parents[1]
 # Android's pages have 4 or 16 KB; alignment to 16 KB works on both.
@@ -147,7 +150,7 @@ def run_r8(folder: Path, artifacts: Artifacts, *options: object) -> None:
     """Shrinks and translates the classes that `build` compiled in a folder."""
     # Android's jar lacks most of java.*, so Java's own classes are a library too.
     libraries = ("--lib", artifacts.android, "--lib", JAVA_HOME)
-    rules = ("--pg-conf", folder / "aapt.pro", "--pg-conf", RULES)
+    rules = [word for path in (folder / "aapt.pro", *RULES) for word in ("--pg-conf", path)]
     inputs = [*sorted((folder / "classes").rglob("*.class")), *artifacts.runtime]
     tool = (_class_path(*artifacts.tools), "com.android.tools.r8.R8", "--release")
     run("java", "-Xmx2g", "-cp", *tool, *libraries, *rules, *options, *inputs)
@@ -162,7 +165,7 @@ def _run_dx(folder: Path, artifacts: Artifacts) -> None:
     modules = [JAVA_HOME / "jmods" / f"{name}.jmod" for name in ("java.base", "java.logging")]
     lines += [f"-libraryjars {module}(!**.jar;!module-info.class)" for module in modules]
     (folder / "dx.pro").write_text("\n".join(lines), encoding="utf-8")
-    rules = (f"@{folder / 'dx.pro'}", f"@{folder / 'aapt.pro'}", f"@{RULES}")
+    rules = [f"@{path}" for path in (folder / "dx.pro", folder / "aapt.pro", *RULES)]
     run("java", "-Xmx2g", "-cp", tools, "proguard.ProGuard", *rules)
     dx = ("com.android.dx.command.Main", "--dex", f"--min-sdk-version={_min_sdk()}")
     run("java", "-Xmx1g", "-cp", tools, *dx, f"--output={folder / 'dex' / 'classes.dex'}", shrunk)
@@ -187,7 +190,7 @@ def _min_sdk() -> str:
 def java_resources(artifacts: Artifacts) -> dict[str, bytes]:
     """Files that classes load by name: the tokenizers' tables, and JavaCPP's properties for the platform."""
     folder = CORE / "resources"
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for path in sorted((folder / "org").rglob("*")) if path.is_file()]
     resources = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     for jar in artifacts.runtime:
         pattern = r"org/bytedeco/javacpp/properties/(android-arm64|generic)\.properties"

@@ -1,4 +1,4 @@
-"""Generates pages for `make docs`: modules, the commands' help, the schemas, code highlighting.
+"""Generates pages for `make docs`: modules, the commands' help, the schemas, the app's README, code highlighting.
 
 MkDocs runs this file as a hook, griffe as an extension. The pages are not committed.
 """
@@ -43,6 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/results.md": results.page(),
         "reference/bundle.md": _schema("bundle.json", SCHEMA),
     }
+    pages["how-to/android.md"] = _android((root / "android_app" / "README.md").read_text(encoding="utf-8"))
     pages["css/highlight.css"] = HtmlFormatter(style="friendly").get_style_defs(".highlight")
     modules = _modules(root)
     pages["api/index.md"] = _index(modules)
@@ -56,6 +57,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Removes the `norun` option of code blocks, which the highlighter refuses; a MkDocs event."""
     return re.sub(r'^( *```python) norun="[^"]*"$', r"\1", markdown, flags=re.MULTILINE)
+
+
+def _android(readme: str) -> str:
+    """Returns the README of `android_app` as a page in how-to/; links out of the guide lose their target."""
+    inside = re.sub(r"\]\(\.\./docs/", "](../", readme).replace("](../how-to/", "](")
+    outside = r"\[([^\]]*)\]\((?!https?://|#|[\w-]+\.md|\.\./(?:reference|tutorials|methods|results)/)[^)]*\)"
+    return re.sub(outside, r"\1", inside)
 
 
 def _modules(root: Path) -> list[str]:

@@ -42,6 +42,17 @@ TESTS = {
         f"modeling/pocketbert/tasks/{name}.py": ["conformance/test_tasks.py"]
         for name in ("classification", "multi_label", "regression", "span", "next_sentence", "texts")
     },
+    **{
+        f"runtime/pocketbert_runtime/answers/{name}.py": ["pocketbert_runtime/answers/test_text_answers.py"]
+        for name in ("classification", "multi_label", "regression", "span")
+    },
+    **{
+        f"runtime/pocketbert_runtime/answers/{name}.py": [f"pocketbert_runtime/answers/test_{name}.py"]
+        for name in ("best_spans", "tags")
+    },
+    "runtime/pocketbert_runtime/rows.py": ["pocketbert_runtime/test_rows.py"],
+    "runtime/pocketbert_runtime/windows.py": ["pocketbert_runtime/test_windows.py"],
+    "runtime/pocketbert_runtime/tokenizers/wordpiece.py": ["pocketbert_runtime/tokenizers/test_plain_wordpiece.py"],
     "modeling/pocketbert/tasks/question_answering.py": ["pocketbert/training/test_question_answering.py"],
     "modeling/pocketbert/search/constraints.py": ["pocketbert/search/test_space.py"],
     **{

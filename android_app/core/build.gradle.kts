@@ -2,6 +2,22 @@
 
 plugins {
     `java-library`
+    `maven-publish`
+}
+
+group = "org.pocketbert"
+version = libs.versions.pocketbert.get()
+
+java {
+    withSourcesJar()
+    withJavadocJar()
+}
+
+publishing {
+    publications.create<MavenPublication>("core") {
+        artifactId = "pocketbert-core"
+        from(components["java"])
+    }
 }
 
 dependencies {

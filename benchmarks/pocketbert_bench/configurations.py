@@ -220,7 +220,9 @@ def _check_goldens(bundle: Any) -> None:
     from pocketbert_export.checks import outputs as checks
     from pocketbert_export.verification import comparisons
 
-    problems = tokenization_problems(bundle.goldens, bundle.tokenizer)
+    problems = tokenization_problems(
+        bundle.golden_lines, bundle.pair_task or bundle.task, bundle.tokenizer, bundle.lengths[-1]
+    )
     task = get_task(bundle.task) if bundle.task else None
     both = comparisons.golden_answers(bundle)
     problems += [

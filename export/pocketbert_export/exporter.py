@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pocketbert import files
 from pocketbert import output_folders as outputs
 from pocketbert._keras import fresh_layer_names
+from pocketbert.checkpoints.vocabulary_files import write_tokenizer_json
 from pocketbert.configs import TaskConfig
 from pocketbert.data.assets import model_directory
 from pocketbert.data.examples import LabelledData
@@ -32,7 +33,6 @@ from pocketbert_export.bundles.description import (
     task_fields,
     weight_digests,
 )
-from pocketbert_export.bundles.goldens import answers_file, entries
 from pocketbert_export.bundles.model_card import CARD_FILE, CardOptions, card_facts, write_card
 from pocketbert_export.bundles.pair_head import head_content, head_parameters, text_encoder, unlabelled_texts
 from pocketbert_export.checks.label_order import examples_for, named
@@ -45,20 +45,25 @@ from pocketbert_export.quantization.calibration_options import CalibrationOption
 from pocketbert_export.quantization.integer_outputs import check_output_type, with_int8_outputs
 from pocketbert_export.quantization.mixed_precision import FrontPoint
 from pocketbert_export.recipes import get_recipe
-from pocketbert_export.tflite.graph import share_quantization
+from pocketbert_export.tflite.graph import one_signature, share_quantization
 from pocketbert_export.tflite.length_buckets import bucket_texts
 from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
 from pocketbert_export.tflite.signatures import check_lengths, default_lengths
 from pocketbert_export.verification import outcomes
 from pocketbert_export.verification.default_texts import DEFAULT_TEXTS, default_examples
-from pocketbert_export.verification.golden_texts import chosen_goldens
+from pocketbert_export.verification.golden_texts import write_golden_answers
+from pocketbert_export.verification.pair_checks import built_in_pairs
 from pocketbert_export.verification.verify import verify_bundle
+from pocketbert_runtime.bundles.description import length_file, signature_name
 from pocketbert_runtime.bundles.length_buckets import LengthBucket
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE, is_separate
+from pocketbert_runtime.tokenizers.framing import INPUT_NAMES
 from pocketbert_runtime.tokenizers.truncation import room_problem
 
 # Enough to find a full text for every usual length without encoding a whole data set.
 _MOST_CANDIDATES = 512
+# Half of the files that a bundle may have.
+_MOST_LENGTH_FILES = 16
 
 
 # The file contains layer names: equal weights must give equal bytes, whatever was built before.
@@ -73,6 +78,7 @@ def export(
     graph_optimizations: GraphOptimizations = GraphOptimizations(),  # noqa: B008
     runtime: str = LITERT,
     output_type: Literal["float32", "int8"] = "float32",
+    length_files: bool = False,
     overwrite: bool = False,
     bounds: Bounds | None = None,
     metric: str | None = None,
@@ -105,6 +111,7 @@ def export(
       runtime: oldest runtime to support, a name in `runtimes.RUNTIMES`.
       output_type: the outputs' type in the file; int8, with a scale and a zero point, for static_wi8_ai8_full.
         `Bundle.run` returns float32 in both cases.
+      length_files: also write `model_64.tflite` and so on, a file for each length, for clients without signatures.
       overwrite: replace an existing folder.
       bounds: the gate's limits; None uses the recipe's.
       metric: the gate's metric; see `pocketbert_export.verification.verify.verify_bundle`.
@@ -144,6 +151,7 @@ def export(
             "lengths": lengths,
             "graph_optimizations": graph_optimizations,
             "runtime": runtime,
+            "length_files": length_files,
             "overwrite": overwrite,
             "bounds": bounds,
             "calibration_options": calibration_options,
@@ -168,6 +176,11 @@ def export(
     if lengths is None:
         lengths = default_lengths(model.task, model.config.max_position_embeddings)
     lengths = check_lengths(lengths, model.config)
+    if length_files and len(lengths) > _MOST_LENGTH_FILES:
+        raise UserError(
+            f"{argument('length_files', True)} is for at most {_MOST_LENGTH_FILES} lengths; received {len(lengths)}; "
+            f"pass fewer {argument('lengths')}"
+        )
     _check_exportable(model, directory or "the model")
     assert model.tokenizer is not None
     if problem := room_problem(
@@ -191,7 +204,6 @@ def export(
         # Before the conversion, too.
         texts = calibration_texts(model, calibration, examples, lengths, calibration_options)
     graph_optimizations = graph_optimizations.for_recipe(chosen)
-    candidates = as_read(model.task, examples.first_texts(_MOST_CANDIDATES))
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
     optimized = optimize_graph(model, graph_optimizations)
@@ -212,6 +224,7 @@ def export(
             files.write_json(folder / layout.PRECISION_FILE, [point.to_json() for point in front])
         for name, vocabulary in model.tokenizer.vocabulary.contents().items():
             files.write_bytes(folder / name, vocabulary)
+        write_tokenizer_json(folder, model.tokenizer.vocabulary)
         if model.task and model.task.labels:
             files.write_text(folder / layout.LABELS_FILE, "".join(f"{label}\n" for label in model.task.labels))
         description: dict[str, Any] = {
@@ -220,11 +233,13 @@ def export(
             "model_card": card_facts(card, directory),
             "source": saved_weight_digests(model) if directory is None else weight_digests(directory),
         }
-        # The files are listed when the golden outputs are among them.
-        unlisted = Bundle(folder, {**description, "files": {}})
-        goldens = chosen_goldens(model, unlisted, candidates, lengths)
-        files.write_bytes(folder / layout.GOLDENS_FILE, answers_file(goldens))
-        description |= {"files": file_entries(folder), "goldens": entries(goldens)}
+        for length in lengths if length_files else ():
+            names = [output["name"] for output in description["outputs"]]
+            alone = one_signature(content, signature_name(length), INPUT_NAMES, names)
+            files.write_bytes(folder / length_file(length), alone)
+        texts_of_user = examples.first_texts(_MOST_CANDIDATES)
+        description["answers"] = write_golden_answers(folder, description, model, texts_of_user, bounds)
+        description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         log_info(f"export {recipe}: verifying")
         verification = verify_bundle(
@@ -294,11 +309,14 @@ def _export_pairs(
             "model_card": card_facts(card, directory),
             "num_parameters": description["num_parameters"] + head_parameters(model),
             "source": saved_weight_digests(model) if directory is None else weight_digests(Path(directory)),
-            "files": file_entries(folder),
         }
+        texts_of_user = (pairs or built_in_pairs()).first_texts(_MOST_CANDIDATES)
+        bounds = encoder_options["bounds"]
+        description["answers"] = write_golden_answers(folder, description, encoder, texts_of_user, bounds)
+        description["files"] = file_entries(folder)
         files.write_json(folder / layout.BUNDLE_FILE, description)
         log_info("verifying the answers for pairs")
-        options = {"bounds": encoder_options["bounds"], "metric": metric, "data_task": data_task}
+        options = {"bounds": bounds, "metric": metric, "data_task": data_task}
         verification = verify_bundle(folder, reference=model, examples=pairs, records=False, **options)
         verification.require()
         files.write_json(folder / layout.VERIFICATION_FILE, verification.to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from pocketbert_runtime.answers.base import Answers
 from pocketbert_runtime.answers.texts import TextAnswers
-from pocketbert_runtime.errors import UserError
+from pocketbert_runtime.errors import UserError, did_you_mean
 from pocketbert_runtime.forward import Forward, Outputs, check_finite_answers
 from pocketbert_runtime.heads_config import without_labels
 from pocketbert_runtime.notation import argument
@@ -44,9 +45,15 @@ class Predictor:
         `soft_labels=True`, answers have each label's probability with all digits, as `distill` reads them.
 
         Raises:
-          UserError: `windows` for another task than classes, several labels or scores; `soft_labels` for a task without
-            labels, or with `top_k`; or see the task's `predict`.
+          UserError: an option is unknown; `windows` for another task than classes, several labels or scores;
+            `soft_labels` for a task without labels, or with `top_k`; or see the task's `predict`.
         """
+        names = _option_names(self.task)
+        if unknown := [name for name in options if name not in names]:
+            raise UserError(
+                f"predict has the options {', '.join(sorted(names))} for {self.task.kind}; received {unknown[0]!r}"
+                f"{did_you_mean(unknown[0], names)}; leave it out"
+            )
         if options.get("soft_labels"):
             option = argument("soft_labels", True)
             if lacking := without_labels(self.task.config):
@@ -86,6 +93,21 @@ class Predictor:
             raise UserError(f"logits need a task with one answer per text; received {self.task.kind}; call predict")
         inputs: Sequence[Any] = texts if pairs is None else list(zip(texts, pairs, strict=True))
         return self.task.logits(inputs, self.forward, self.tokenizer, self.max_length, show_progress=show_progress)
+
+
+def _option_names(task: Answers) -> set[str]:
+    """Names the options of `Predictor.predict` for a task: its own, and those of the task's methods."""
+    names = {"windows", "max_length", "stride", "soft_labels", *task.window_options}
+    methods = [
+        vars(kind).get(name)
+        for part in (task, *task.parts.values())
+        for kind in type(part).__mro__
+        for name in ("predict", "describe")
+    ]
+    for method in filter(None, methods):
+        parameters = inspect.signature(method).parameters.values()
+        names |= {parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
+    return names
 
 
 def fitting_windows(

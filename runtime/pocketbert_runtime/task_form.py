@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pocketbert_runtime.task_config import TaskConfig
 
@@ -38,7 +38,7 @@ class TaskForm(abc.ABC):
         self.config = config
 
     @property
-    def parts(self) -> Mapping[str, TaskForm]:
+    def parts(self) -> Mapping[str, Any]:
         """Tasks by head name, for several heads; empty for one head."""
         return {}
 

@@ -127,6 +127,13 @@ def test_java_test_files_match_recorded_sums(tmp_path: Path) -> None:
     jars.append(jars[1].rename(tmp_path / "app" / "target" / "sdks" / "android.jar"))
     archives = java_test_artifacts.used(["core", "app"], tmp_path)
     assert sorted(archives) == sorted([jars[0], jars[2]])
+    with pytest.raises(apk_artifacts.BuildError, match="samples/java must be built; it has no class path"):
+        java_test_artifacts.used(["samples/java"], tmp_path)
+    libraries = tmp_path / "samples" / "java" / "target" / "lib"
+    libraries.mkdir(parents=True)
+    for name in ("pocketbert-core-0.1.0.jar", "stdlib.jar"):
+        (libraries / name).write_bytes(b"a library")
+    assert java_test_artifacts.used(["samples/java"], tmp_path) == [libraries / "stdlib.jar"]
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in archives}
     apk_artifacts.require_sums(archives, sums)
     jars[0].write_bytes(b"another")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import bundle_folders
+import golden_checks
 import numpy as np
 import pytest
 import tiny
@@ -96,6 +97,12 @@ def test_ids_equal_those_of_python(
         assert mask == [1] * len(row) + [0] * (length - len(row)), ascii(text)
         lengths.add(length)
     assert lengths == {9, 17}
+
+
+def test_golden_answers_are_the_models(bundles: dict[str, Path]) -> None:
+    golden_checks.check_golden_answers(bundles["float32"], pb.from_pretrained(bundles["float32"].parent / "model"))
+    done = host("check", *bundles.values())
+    assert (done.returncode, done.stdout) == (0, "ok\n" * len(bundles)), done.stdout
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -223,7 +230,7 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
         ([bundle, "--top-k=0", "--fast"], "a\n", "--top-k must be a positive number; received 0"),
         ([bundle, "--fast"], "a\n", "received --fast"),
         ([bundle], '{"text": 1}\n', "line 1 must be a JSON object with a string"),
-        ([bundle], '{"text"\n', "standard input: line 1 expected"),
+        ([bundle], '{"text"\n', 'standard input: line 1 must be a JSON object with a string "text"; expected'),
         ([bundle], "\udcff\n", "standard input must be UTF-8 text"),
         ([mood], '{"text": "a", "pair": 1}\n', 'line 1: "pair" must be a string'),
         ([mood, "--top-k=2"], "a\n", "--top-k needs a bundle for embedding"),

@@ -21,12 +21,15 @@ from faults import (
     open_batch,
     outside,
     renamed,
+    swapped_answers,
     tensors,
     vocabulary,
+    window,
     without_longest_signature,
     written,
 )
 
+import pocketbert_runtime
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert_export.bundles.bundle import Bundle
 from pocketbert_export.bundles.goldens import tokenization_problems
@@ -66,38 +69,46 @@ FAULTS: dict[str, tuple[Inject, str]] = {
         "$.columns.label must be a list",
     ),
     "unknown_member": (described(surplus=1), "$.surplus is unknown"),
-    "version_1": (described(schema_version=1), "schema_version must be 2 or 3"),
-    "golden_without_mask": (golden(lambda one: one["inputs"].pop("input_mask")), "input_mask must be a list"),
-    "golden_of_another_length": (
-        golden(lambda one: one.update(length=10)),
-        "$.goldens[0].length must be one of [9, 17]",
+    "version_3": (
+        described(schema_version=3),
+        "schema_version must be 4 for this version; received 3; export the bundle",
     ),
-    "words_as_ids": (
-        golden(lambda one: one["inputs"].update(input_word_ids=[["a"] * 9])),
-        "must hold whole numbers",
+    "golden_without_offsets": (window(offsets=None), "answers.jsonl: line 1.windows[0].offsets must be a list"),
+    "golden_longer_than_all_lengths": (
+        window(ids=[5] * 18, type_ids=[0] * 18, offsets=[[0, 1]] * 18),
+        "ids must have at most 17 ids; it has 18",
     ),
-    "ids_beyond_the_vocabulary": (
-        golden(lambda one: one["inputs"]["input_word_ids"][0].__setitem__(1, 97)),
-        "whole numbers below 97",
+    "words_as_ids": (window(ids=["a"]), "must hold whole numbers"),
+    "ids_beyond_the_vocabulary": (window(ids=[97], type_ids=[0], offsets=[[0, 0]]), "whole numbers below 97"),
+    "a_golden_text_of_other_ids": (golden(lambda one: one.update(text="good")), "must have the tokenizer's ids"),
+    "golden_of_other_segments": (
+        golden(lambda one: one["windows"][0]["type_ids"].__setitem__(0, 1)),
+        "must have the tokenizer's type_ids",
     ),
-    "a_golden_text_of_other_ids": (
-        golden(lambda one: one.update(text="good")),
-        "must have the tokenizer's input_word_ids",
+    "golden_of_other_offsets": (
+        golden(lambda one: one["windows"][0]["offsets"].__setitem__(1, [0, 2])),
+        "must have the tokenizer's offsets",
+    ),
+    "no_golden_answers": (lambda folder: (folder / "answers.jsonl").unlink(), "answers.jsonl must be there"),
+    "golden_answers_cut": (cut("answers.jsonl", -2), "answers.jsonl must end with a line break"),
+    "another_digest_of_answers": (
+        edited(lambda it: it["answers"].update(sha256="0" * 64)),
+        "$.answers must have the file answers.jsonl and its sha256",
     ),
     "lowercase_flipped": (
         edited(lambda it: it["tokenizer"].update(lowercase=False, strip_accents=False)),
-        "must have the tokenizer's input_word_ids",
+        "must have the tokenizer's ids",
     ),
     "pieces_shuffled": (
         vocabulary(lambda pieces: [*pieces[:5], *reversed(pieces[5:])]),
-        "must have the tokenizer's input_word_ids",
+        "must have the tokenizer's ids",
     ),
     "no_answers": (written(GOLDENS, b""), "size_bytes must be a whole number"),
     "answers_cut": (cut(GOLDENS, -4), "goldens.safetensors must be a safetensors file"),
     "an_answer_missing": (tensors(lambda it: it.pop("0/outputs/logits")), "0/outputs/logits must be there"),
     "an_answer_too_many": (
-        tensors(lambda it: it.update({"9/outputs/logits": it["0/outputs/logits"]})),
-        "no tensor 9/outputs/logits",
+        tensors(lambda it: it.update({"90/outputs/logits": it["0/outputs/logits"]})),
+        "no tensor 90/outputs/logits",
     ),
     "an_answer_in_float16": (
         tensors(lambda it: it.update({"0/outputs/logits": it["0/outputs/logits"].astype("float16")})),
@@ -125,7 +136,9 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_python_refuses_it(faulty: dict[str, Path], name: str) -> None:
     with pytest.raises(UserError):
         bundle = Bundle.open(faulty[name])
-        raise_if_any(tokenization_problems(bundle.goldens, bundle.tokenizer), name)
+        assert len(bundle.goldens) > 0
+        problems = tokenization_problems(bundle.golden_lines, bundle.task, bundle.tokenizer, bundle.lengths[-1])
+        raise_if_any(problems, name)
 
 
 def test_java_refuses_all_of_them(faulty: dict[str, Path]) -> None:
@@ -174,3 +187,38 @@ def test_java_times_no_faulty_model(tmp_path: Path) -> None:
 def test_both_accept_the_valid_bundle(tmp_path: Path) -> None:
     folder = bundle_folders.describe_again(Path(shutil.copytree(BUNDLE, tmp_path / "good")))
     assert len(Bundle.open(folder).goldens) == 4
+
+
+def other_label(folder: Path) -> None:
+    """Another label for "Not bad!"; the labels of the first text nearly tie."""
+    lines = bundle_folders.golden_lines(folder)
+    assert lines[2]["answer"]["label"] == "bad"
+    lines[2]["answer"]["label"] = "good"
+    bundle_folders.write_lines(folder, lines)
+
+
+# Faults of final answers: name → change, and part of the message of both `check` methods.
+WRONG_ANSWERS: dict[str, tuple[Inject, str]] = {
+    "another_label": (other_label, "the bundle answers"),
+    "another_probability": (golden(lambda line: line["answer"]["probabilities"].update(bad=0.9)), "up to 0.0073"),
+    "two_answers_swapped": (swapped_answers, "must have the"),
+    "no_answer": (golden(lambda line: line.update(answer=None)), "must have an answer"),
+    "another_member": (golden(lambda line: line["answer"].update(score=1)), "must have an answer with"),
+    "other_offsets": (golden(lambda line: line["windows"][0]["offsets"].__setitem__(1, [0, 2])), "offsets"),
+}
+
+
+def test_both_compare_golden_answers(tmp_path: Path) -> None:
+    folders = {name: Path(shutil.copytree(BUNDLE, tmp_path / name)) for name in ("unchanged", *WRONG_ANSWERS)}
+    for name, (change, _) in WRONG_ANSWERS.items():
+        change(folders[name])
+    command = ["java", "-jar", str(JAR), "check", *map(str, folders.values())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    first, *lines = done.stdout.splitlines()
+    assert (done.returncode, first) == (1, "ok")
+    pocketbert_runtime.Bundle.open(BUNDLE).check()
+    for (name, (_, words)), line in zip(WRONG_ANSWERS.items(), lines, strict=True):
+        assert "answers.jsonl: line " in line and words in line, name
+        with pytest.raises(UserError, match="answers.jsonl: line ") as raised:
+            pocketbert_runtime.Bundle.open(folders[name]).check()
+        assert words in str(raised.value), name

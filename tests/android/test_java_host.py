@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import bundle_folders
@@ -14,6 +15,7 @@ import pytest
 
 from pocketbert.recipes import RECIPES
 from pocketbert_bench import configurations, results
+from pocketbert_runtime.bundles import bundle as runtime_bundle
 
 pytestmark = pytest.mark.java
 
@@ -210,13 +212,13 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
     model = damaged / "model.tflite"
     model.write_bytes(model.read_bytes()[:-1] + b"x")
     relabelled = shutil.copytree(bundles["float16"], tmp_path / "relabelled")
-    description = json.loads((relabelled / "bundle.json").read_text(encoding="utf-8"))
-    for golden in (description["goldens"][0], description["goldens"][-1]):
-        golden["text"] = f"good {golden['text']}"
-    (relabelled / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    lines = bundle_folders.golden_lines(relabelled)
+    for line in (lines[0], lines[-1]):
+        line["text"] = f"good {line['text']}"
+    bundle_folders.write_lines(relabelled, lines)
     for arguments, message in (
         ([damaged], "model.tflite must have the sha256"),
-        ([relabelled], "must have the tokenizer's input_word_ids"),
+        ([relabelled], "must have the tokenizer's ids"),
         ([bundles["float32"], "--lengths=10"], "a length must be one of [9, 17]; received 10"),
         ([bundles["float32"], "--fast"], "received --fast"),
         ([tmp_path / "nothing"], "a bundle must be a folder written by pocketbert export"),
@@ -226,6 +228,60 @@ def test_bad_input_gives_exit_code_2(bundles: dict[str, Path], tmp_path: Path) -
         assert (done.returncode, done.stdout) == (2, "")
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_questions_of_a_zip_file_have_pythons_answers(bundles: dict[str, Path], tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "spans"), "zip", bundles["spans"])
+    context = "a quiet honest film in zurich , not bad ! the good cafe , 東京"
+    rows = [
+        {"question": "a good room", "context": context, "id": "q1"},
+        {"question": "", "context": "caf\u00e9 in Z\u00fcrich"},
+        {"question": "the film", "context": ""},
+    ]
+    done = host("answer", archive, "--n-best=2", text="".join(json.dumps(row) + "\n" for row in rows))
+    assert done.returncode == 0, done.stderr
+    expected = runtime_bundle.Bundle.open(archive).predict(rows, n_best=2)
+    for row, line, answer in zip(rows, done.stdout.splitlines(), expected, strict=True):
+        content = json.loads(line)
+        assert list(content) == [*row, *answer]
+        # Two releases of the kernels sum in another order; both round to six digits.
+        for one, other in ((content, row | answer), *zip(content.pop("answers"), answer.pop("answers"), strict=True)):
+            other.pop("answers", None)
+            numbers = {name: pytest.approx(other[name], abs=2e-5) for name in ("score", "probability")}
+            assert one == other | numbers
+
+
+def test_bad_inputs_of_answer_are_one_line(bundles: dict[str, Path], tmp_path: Path) -> None:
+    whole = Path(shutil.make_archive(str(tmp_path / "whole"), "zip", bundles["float32"])).read_bytes()
+    cut, other = tmp_path / "cut.zip", tmp_path / "other.txt"
+    cut.write_bytes(whole[: len(whole) // 2])
+    other.write_text("text", encoding="utf-8")
+    outside = tmp_path / "outside.zip"
+    with zipfile.ZipFile(outside, "w") as archive:
+        archive.writestr("../bundle.json", "{}")
+    old = shutil.copytree(bundles["float32"], tmp_path / "old")
+    bundle_folders.describe_again(old, schema_version=1)
+    question, spans = '{"question": "a", "context": "b"}', bundles["spans"]
+    for arguments, text, words in (
+        ([cut], "a", "cut.zip must be a complete zip file; received: "),
+        ([other], "a", "other.txt must be a complete zip file; received: no file in it"),
+        ([outside], "a", "names must stay in the bundle's folder; received '../bundle.json'"),
+        ([old], "a", "schema_version must be "),
+        (
+            [spans],
+            "a",
+            'line 1 must be a JSON object with a string "question" and a string "context"; expected a value',
+        ),
+        ([spans], '{"question": "a"}', 'line 1 must be a JSON object with a string "question" and a string "context"'),
+        ([spans], '{"question": "a", "context": "b", "id": 1}', 'line 1: "id" must be a string'),
+        ([spans, "--n-best=0"], question, "--n-best must be a positive number; received 0"),
+        ([bundles["float32"], "--n-best=2"], "a", "--n-best needs a bundle for span; float32 is for classification"),
+        ([bundles["float32"]], '{"text": 3}', 'line 1 must be a JSON object with a string "text"'),
+        ([bundles["tags"]], '{"text": "a", "pair": "b"}', "inputs must be texts; received a pair"),
+    ):
+        done = host("answer", *arguments, text=text + "\n")
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert words in done.stderr
 
 
 def test_help() -> None:

@@ -97,6 +97,11 @@ def test_answers_equal_those_of_python(name: str, bundles: dict[str, Bundle]) ->
     assert ('{"label": null}' in decisions) is (name == "reject")
 
 
+def test_golden_answers_are_checked(bundles: dict[str, Bundle]) -> None:
+    done = host("check", *(bundle.directory for bundle in bundles.values()))
+    assert (done.returncode, done.stdout) == (0, "ok\n" * len(bundles)), done.stdout
+
+
 def test_vectors_equal_those_of_python(bundles: dict[str, Bundle]) -> None:
     bundle = bundles["plain"]
     texts = [first for first, _ in pairs()]

@@ -129,26 +129,25 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no_merges": ("byte_bpe", lambda it: (it / "merges.txt").unlink(), "merges.txt must be there; it is missing"),
     "other_kind": ("unigram", tokenizer(kind="byte_bpe"), "vocab.json must be listed"),
     "no_kind": ("unigram", tokenizer(kind="words"), "must be one of byte_bpe, unigram; received 'words'"),
-    "wordpiece": ("byte_bpe", lambda it: bundle_folders.describe_again(it, schema_version=2), "kind is unknown"),
-    "version_4": (
+    "version_3": (
         "unigram",
-        lambda it: bundle_folders.describe_again(it, schema_version=4),
-        "schema_version must be 2 or 3",
+        lambda it: bundle_folders.describe_again(it, schema_version=3),
+        "schema_version must be 4 for this version; received 3",
     ),
     "larger": ("byte_bpe", tokenizer(vocab_size=999), "vocab.json must have 999 tokens, the vocab_size"),
     "larger_model": ("unigram", tokenizer(vocab_size=999), f"{MODEL} must have 999 tokens, the vocab_size"),
     "no_pair": ("byte_bpe", rewritten("merges.txt", lambda it: it + b"x\n"), "'x' in line"),
     "cut": ("unigram", rewritten(MODEL, lambda it: it[:-20]), f"{MODEL}: sentencepiece model: it must"),
-    "other_ids": ("byte_bpe", rewritten("vocab.json", reversed_ids), "must have the tokenizer's input_word_ids"),
+    "other_ids": ("byte_bpe", rewritten("vocab.json", reversed_ids), "must have the tokenizer's ids"),
     "no_merging": (
         "byte_bpe",
         rewritten("merges.txt", lambda it: it.splitlines(keepends=True)[0]),
-        "must have the tokenizer's input_word_ids",
+        "must have the tokenizer's ids",
     ),
     "other_tokens": (
         "unigram",
         rewritten(MODEL, lambda it: it.replace("▁c".encode(), "▁q".encode())),
-        "must have the tokenizer's input_word_ids",
+        "must have the tokenizer's ids",
     ),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import golden_checks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -294,6 +295,8 @@ def test_predictions_survive_export(
     if kind in ANSWERS:
         predictors.append(pocketbert_runtime.Bundle.open(tmp_path / "bundle").predictor())
     check_predictions(kind, models[kind], data[kind], *predictors)
+    lines = golden_checks.check_golden_answers(tmp_path / "bundle", models[kind])
+    assert any("[SEP]" in line.get("text", line.get("context", "")) + line.get("pair", "") for line in lines)
 
 
 @pytest.mark.usefixtures("eager")

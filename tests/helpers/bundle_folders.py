@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from safetensors.numpy import load, save
 from pocketbert.files import sha256
 
 GOLDENS = "goldens.safetensors"
+ANSWERS = "answers.jsonl"
 
 
 def describe(folder: Path, description: dict[str, Any]) -> Path:
@@ -23,6 +24,9 @@ def describe(folder: Path, description: dict[str, Any]) -> Path:
         for path in sorted(folder.iterdir())
         if path.name != "bundle.json" and not path.name.startswith(".")
     }
+    answers = description.get("answers")
+    if ANSWERS in description["files"] and isinstance(answers, dict):
+        description["answers"] = {**answers, "sha256": description["files"][ANSWERS]["sha256"]}
     (folder / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
     return folder
 
@@ -37,8 +41,21 @@ def describe_again(folder: Path, **changes: Any) -> Path:
     return describe(folder, {**description_of(folder), **changes})
 
 
+def golden_lines(folder: Path) -> list[dict[str, Any]]:
+    """The lines of `answers.jsonl`."""
+    # Not splitlines: a text may have a line separator of Unicode.
+    return [json.loads(line) for line in (folder / ANSWERS).read_text(encoding="utf-8").split("\n") if line]
+
+
+def write_lines(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes `answers.jsonl`, and `bundle.json` with its sum."""
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / ANSWERS).write_text(content, encoding="utf-8")
+    return describe_again(folder)
+
+
 def change_answers(folder: Path, changes: Mapping[str, Callable[[np.ndarray], np.ndarray]]) -> Path:
-    """Changes each golden answer whose name ends as one of `changes` does."""
+    """Changes each raw golden output whose name ends as one of `changes` does."""
     path = folder / GOLDENS
     answers = load(path.read_bytes())
     for name, array in answers.items():

@@ -37,6 +37,19 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
+@contextlib.contextmanager
+def opened(folder: Path, profile: Path) -> Iterator[Browser]:
+    """Serves a folder and opens its index.html; yields the browser."""
+    with served(folder) as address:
+        browser = Browser(profile)
+        try:
+            browser.call("Page.navigate", url=f"{address}/index.html")
+            browser.address = address
+            yield browser
+        finally:
+            browser.close()
+
+
 class Browser:
     """One page in a new profile.
 
@@ -98,8 +111,10 @@ class Browser:
                 return answer["result"]
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression on the page."""
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+        """The value of a JavaScript expression on the page, or of the promise that it gives."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def wait_for(self, expression: str) -> Any:
         """Waits until an expression is true and returns its value."""

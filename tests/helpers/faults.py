@@ -35,8 +35,31 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Inject:
 
 
 def golden(change: Callable[[dict[str, Any]], object]) -> Inject:
-    """A change of the first golden example."""
-    return edited(lambda description: change(description["goldens"][0]))
+    """A change of the first line of `answers.jsonl`."""
+
+    def inject(folder: Path) -> None:
+        lines = bundle_folders.golden_lines(folder)
+        change(lines[0])
+        bundle_folders.write_lines(folder, lines)
+
+    return inject
+
+
+def window(**changes: Any) -> Inject:
+    """Other members of the first line's first window; None removes one."""
+
+    def change(line: dict[str, Any]) -> None:
+        members = {**line["windows"][0], **changes}
+        line["windows"][0] = {name: value for name, value in members.items() if value is not None}
+
+    return golden(change)
+
+
+def swapped_answers(folder: Path) -> None:
+    """The second and the last line exchange their answers."""
+    lines = bundle_folders.golden_lines(folder)
+    lines[1]["answer"], lines[-1]["answer"] = lines[-1]["answer"], lines[1]["answer"]
+    bundle_folders.write_lines(folder, lines)
 
 
 def answers(ending: str, change: Callable[[np.ndarray], np.ndarray]) -> Inject:
@@ -44,7 +67,7 @@ def answers(ending: str, change: Callable[[np.ndarray], np.ndarray]) -> Inject:
 
 
 def tensors(change: Callable[[dict[str, np.ndarray]], object]) -> Inject:
-    """A change of the list of golden answers."""
+    """A change of the list of raw golden outputs."""
 
     def inject(folder: Path) -> None:
         path = folder / bundle_folders.GOLDENS

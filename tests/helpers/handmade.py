@@ -10,10 +10,13 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from bundle_folders import describe
+from scipy.special import softmax
 
+from pocketbert.checkpoints.vocabulary_files import write_tokenizer_json
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.bundles import goldens
 from pocketbert_export.bundles.goldens import Golden
+from pocketbert_runtime.bundles.golden_answers import GoldenLine, Window
 
 LENGTHS = (5, 9)
 VOCAB_SIZE = 67
@@ -128,8 +131,9 @@ def write_bundle(
     folder.mkdir(parents=True)
     write(folder / "model.tflite", bag, int8)
     (folder / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
-    examples = []
-    for text, length in zip(TEXTS, (5, 5, 9, 9, 9), strict=True):
+    write_tokenizer_json(folder, tokenizer().vocabulary)
+    examples, lines = [], []
+    for text, length in zip(TEXTS, (5, 5, 9, 5, 9), strict=True):
         inputs = {
             name: np.asarray(array) for name, array in tokenizer()([text], max_length=length, pad_to=length).items()
         }
@@ -144,10 +148,12 @@ def write_bundle(
                 exported_outputs=answer if bag.foreign else answer_of(folder / "model.tflite", inputs),
             )
         )
-    (folder / "goldens.safetensors").write_bytes(goldens.answers_file(examples))
+        lines.append(_line(text, inputs, examples[-1].exported_outputs["logits"][0]).to_json() + "\n")
+    (folder / "goldens.safetensors").write_bytes(goldens.outputs_file(examples))
+    (folder / "answers.jsonl").write_text("".join(lines), encoding="utf-8")
     (folder / "labels.txt").write_text("low\nmiddle\nhigh\n", encoding="utf-8")
     description = {
-        "schema_version": 2,
+        "schema_version": 4,
         "task": {"kind": "classification", "name": "", "labels": ["low", "middle", "high"]},
         "signatures": [{"name": f"length_{length}", "length": length} for length in LENGTHS],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],
@@ -165,6 +171,23 @@ def write_bundle(
         "source": {"model.safetensors": "0" * 64},
         "tools": {"python": "3.11"},
         "files": {},
-        "goldens": goldens.entries(examples),
+        # Float32 sums of 360 products.
+        "answers": {"file": "answers.jsonl", "sha256": "", "tolerance": 1e-3},
     }
     return describe(folder, description)
+
+
+def _line(text: str, inputs: dict[str, np.ndarray], logits: np.ndarray) -> GoldenLine:
+    """A line of `answers.jsonl`: words are tokens, and have one space between them."""
+    count = int(inputs["input_mask"].sum())
+    ends = np.cumsum([len(word) + 1 for word in text.split()]) - 1
+    offsets = [
+        (0, 0),
+        *((int(end) - len(word), int(end)) for word, end in zip(text.split(), ends, strict=True)),
+        (0, 0),
+    ]
+    window = Window(tuple(inputs["input_word_ids"][0, :count].tolist()), (0,) * count, tuple(offsets))
+    labels, values = ("low", "middle", "high"), softmax(logits.astype(np.float64))
+    probabilities = {label: round(float(value), 6) for label, value in zip(labels, values, strict=True)}
+    answer = {"label": labels[int(values.argmax())], "probabilities": probabilities}
+    return GoldenLine(inputs={"text": text}, windows=(window,), answer=answer)

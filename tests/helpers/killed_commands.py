@@ -69,8 +69,8 @@ def write_inputs(folder: Path) -> int:
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     export(folder / "teacher", folder / "bundle", recipe="float32", lengths=[16])
     results.write(folder / "result.json", bench_subjects.result(bench_subjects.measurement("float32", 9, 1.0)))
-    with tarfile.open(folder / "mediapipe.tgz", "w:gz") as archive:
-        for name in try_page._FILES:
+    with tarfile.open(folder / "package.tgz", "w:gz") as archive:
+        for name in {name for package in try_page.PACKAGES for name in package.files}:
             archive.add(folder / "text.txt", f"package/{name}")
     return 0
 
@@ -171,7 +171,7 @@ def run(arguments: list[str], inputs: Path) -> Callable[[Path], int]:
         tempfile.tempdir = str(root / TEMPORARY)
         # Without npm.
         try_page = importlib.import_module("pocketbert_bench.try_page")
-        try_page.tasks_text = lambda: inputs / "mediapipe.tgz"
+        try_page.archive_of = lambda package: inputs / "package.tgz"
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             return main(arguments)
 

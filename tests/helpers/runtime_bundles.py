@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import networks
+from bundle_folders import golden_lines
 
+from pocketbert.tasks.predictor import model_predictor
 from pocketbert.tokenizers.wordpiece import WordPieceTokenizer
 from pocketbert_export.exporter import export
 
@@ -25,4 +27,8 @@ def export_bundle(folder: Path) -> Path:
     model = networks.network(networks.bert_config(), tokenizer=tokenizer)
     export(model, folder / "bundle", recipe="float32", lengths=LENGTHS)
     (folder / "answers.json").write_text(json.dumps(model.predict(TEXTS)), encoding="utf-8")
+    golden = [line["text"] for line in golden_lines(folder / "bundle") if "pair" not in line]
+    answers = model_predictor(model, max_length=LENGTHS[-1]).predict(golden)
+    answers_by_text = dict(zip(golden, answers, strict=True))
+    (folder / "golden_answers.json").write_text(json.dumps(answers_by_text), encoding="utf-8")
     return folder

@@ -73,6 +73,11 @@ PLAIN = "First paragraph.\nSecond one.\n\nAnother document,\nwith 2 lines.\n"
 WIKI = '<doc id="1" url="u" title="T &amp; U">\nT & U\n\nA paragraph.\n</doc>\n'
 WIKI += '<doc id="2" url="v" title="V">\nV\n\nB.\n</doc>\n'
 TEXT_JSONL = '{"title": "T", "text": "A paragraph.\\nAnother."}\n{"text": "B\\u00e9."}\n'
+GOLDEN_ANSWERS = (
+    '{"text":"Bé 🙂","windows":[{"ids":[2,7,3],"type_ids":[0,0,0],"offsets":[[0,0],[0,2],[0,0]]}],'
+    '"answer":{"label":null,"probabilities":{"a":0.25,"b":0.75}}}\n'
+    '{"question":"B","context":"","windows":[{"ids":[2,3],"offsets":[[0,0],[0,0]]}],"answer":{"answer":""}}\n'
+)
 GLOVE = "the 0.1 -0.2 3e-2\nof 1 2 3\n, 0.5 0.25 -1\nnaïve 1.5 0 0\n"
 
 
@@ -246,6 +251,12 @@ def _runtime_bundle(path: Path) -> object:
     return bundle.lengths, bundle.vocabulary.tokens()
 
 
+def _golden_lines(path: Path) -> object:
+    from pocketbert_runtime.bundles.golden_answers import read_lines
+
+    return read_lines(path.read_bytes(), path)
+
+
 def _sign_bundle(folder: Path) -> None:
     import bundle_folders
 
@@ -336,6 +347,7 @@ READERS: dict[str, Reader] = {
     "bundle": Reader(make=_make_bundle, read=_bundle),
     "signed-bundle": Reader(make=_make_bundle, read=_bundle, sign=_sign_bundle),
     "zipped-bundle": Reader(make=_make_zipped_bundle, read=_runtime_bundle),
+    "golden-answers": Reader(make=_file("answers.jsonl", GOLDEN_ANSWERS), read=_golden_lines),
     "checkpoint": Reader(make=_make_checkpoint, read=_checkpoint),
     "signed-position": Reader(make=_make_position, read=_position),
     "run-record": Reader(make=_file("run.json", '{"seed": 1, "options": {"epochs": 3}}'), read=_record),

@@ -254,7 +254,9 @@ def test_further_structures_do_not_read_the_vocabulary_again(
 ) -> None:
     reads: list[Any] = []
     read = wordpiece_vocabulary.read_vocabulary
-    monkeypatch.setattr(wordpiece_vocabulary, "read_vocabulary", lambda path: (reads.append(path), read(path))[1])
+    monkeypatch.setattr(
+        wordpiece_vocabulary, "read_vocabulary", lambda path, content: (reads.append(path), read(path, content))[1]
+    )
     described = describe_directory(teacher)
     counts = []
     for layers in (1, 2, 4):

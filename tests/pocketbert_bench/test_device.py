@@ -94,10 +94,11 @@ def test_joined_repeats_keep_worst_conditions(connect: Any, bench: Any, tmp_path
 def one_length(folder: Path) -> Path:
     """The bundle with its length 9 alone."""
     bundle = Path(shutil.copytree(BUNDLE, folder / "short"))
-    at_9_tokens = [golden for golden in Bundle.open(bundle).goldens if golden.length == 9]
-    (bundle / bundle_folders.GOLDENS).write_bytes(goldens.answers_file(at_9_tokens))
-    signatures = [{"name": "length_9", "length": 9}]
-    return bundle_folders.describe_again(bundle, signatures=signatures, goldens=goldens.entries(at_9_tokens))
+    examples, lines = Bundle.open(bundle).goldens, bundle_folders.golden_lines(bundle)
+    short = [row for row, golden in enumerate(examples) if golden.length == 9]
+    (bundle / bundle_folders.GOLDENS).write_bytes(goldens.outputs_file([examples[row] for row in short]))
+    bundle_folders.write_lines(bundle, [lines[row] for row in short])
+    return bundle_folders.describe_again(bundle, signatures=[{"name": "length_9", "length": 9}])
 
 
 def on(delegate: Delegate | None) -> Any:
@@ -236,7 +237,7 @@ def test_only_missing_files_are_pushed(connect: Any, bench: Any) -> None:
     phone.files[f"{there}/vocab.txt"] = b"half of it"
     assert bench("--repeats=1", "--lengths=9")[0] == 0
     assert sorted(path.rpartition("/")[2] for path in phone.pushed) == [
-        "bundle.json", "goldens.safetensors", "labels.txt", "verification.json", "vocab.txt",
+        "answers.jsonl", "bundle.json", "goldens.safetensors", "labels.txt", "verification.json", "vocab.txt",
     ]  # fmt: skip
 
 

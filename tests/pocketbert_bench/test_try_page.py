@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import browser_packages
 import chromium
 import handmade
 import numpy as np
 import pytest
+from bundle_folders import describe_again, description_of
 
 from pocketbert import cli
 from pocketbert.errors import UserError
-from pocketbert.report import render
 from pocketbert_bench import try_page
-from pocketbert_bench.try_page import tasks_text
+from pocketbert_bench.try_page import LITERT, PACKAGES, archive_of
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.clients.mediapipe_files import prepare
+
+SPECIAL = ("[CLS]", "[SEP]")
 
 
 @pytest.fixture(scope="module")
@@ -28,39 +31,22 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def test_policy_forbids_other_bases_and_forms() -> None:
-    page = render("try.html", package="pocketbert_bench", title="Films")
+    page = try_page.page("Films", with_pairs=False)
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
-
-
-def _unavailable(reason: str) -> None:
-    """Skips, or fails where `.ci/run` has installed a browser and npm."""
-    if os.environ.get("POCKETBERT_BROWSER_TEST") == "required":
-        pytest.fail(f"POCKETBERT_BROWSER_TEST=required and {reason}", pytrace=False)
-    pytest.skip(reason)
+    assert rules["connect-src"] == "'self'" and "unsafe-inline" not in rules["script-src"]
 
 
 @pytest.fixture(scope="module")
 def browser(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
-    """The loaded page. Not every machine can install a browser, or reach npm's packages."""
-    if chromium.PROGRAM is None:
-        _unavailable("Chromium is not installed")
-    try:
-        tasks_text()
-    except UserError as error:
-        _unavailable(str(error))
+    """The loaded page."""
+    browser_packages.require()
     folder = tmp_path_factory.mktemp("try")
     assert cli.main(["report", f"--try={bundle.directory}", f"--output={folder / 'page'}"]) == 0
-    with chromium.served(folder / "page-try") as address:
-        opened = chromium.Browser(folder / "profile")
-        try:
-            opened.call("Page.navigate", url=f"{address}/index.html")
-            opened.wait_for("document.getElementById('text')?.disabled === false")
-            opened.address = address
-            yield opened
-        finally:
-            opened.close()
+    with chromium.opened(folder / "page-try", folder / "profile") as opened:
+        opened.wait_for("document.getElementById('text')?.disabled === false")
+        yield opened
 
 
 def typed(browser: chromium.Browser, text: str) -> dict[str, str]:
@@ -69,7 +55,7 @@ def typed(browser: chromium.Browser, text: str) -> dict[str, str]:
     browser.evaluate("document.getElementById('text').select()")
     browser.call("Input.insertText", text=text)
     browser.wait_for("document.getElementById('time').textContent || document.getElementById('error').textContent")
-    names = ("label", "score", "tokens", "length", "time", "error")
+    names = ("answer", "probabilities", "tokens", "length", "time", "error")
     return {name: browser.evaluate(f"document.getElementById('{name}').textContent") for name in names}
 
 
@@ -77,8 +63,8 @@ def typed(browser: chromium.Browser, text: str) -> dict[str, str]:
     "text, tokens, length",
     [
         ("a1 a2", ["a1", "a2"], 5),
-        # Capitals, an accent and a no-break space, which MediaPipe alone would read as another word.
-        ("A9 á60\u00a0a33 a20", ["a9", "a60", "a33", "a20"], 9),
+        # Capitals, an accent and a no-break space.
+        ("A9 \u00e160\u00a0a33 a20", ["a9", "a60", "a33", "a20"], 9),
         ("a5 a6 a7 a8 a9 a10 a11 a12", ["a5", "a6", "a7", "a8", "a9", "a10", "a11"], 9),
         ("a5!", ["a5", "[UNK]"], 5),
     ],
@@ -88,36 +74,57 @@ def test_page_answers_typed_texts(
 ) -> None:
     shown = typed(browser, text)
     assert shown["error"] == ""
-    assert shown["tokens"].split() == tokens
+    assert shown["tokens"].split() == [SPECIAL[0], *tokens, SPECIAL[1]]
     assert shown["length"].startswith(f"{length} tokens")
+    assert ("truncated" in shown["length"]) == ("a12" in text)
     assert shown["time"].endswith(" ms")
     inputs = handmade.tokenizer()([text], max_length=length, pad_to=length)
     logits = handmade.truth({name: np.asarray(array) for name, array in inputs.items()})[0]
     scores = np.exp(logits - logits.max())
-    assert shown["label"] == ("low", "middle", "high")[logits.argmax()]
+    assert shown["answer"] == ("low", "middle", "high")[logits.argmax()]
+    received = [float(part.split()[1]) for part in shown["probabilities"].split(", ")]
     # Shown with four digits.
-    assert float(shown["score"]) == pytest.approx(scores.max() / scores.sum(), abs=1e-3)
+    assert received == pytest.approx(scores / scores.sum(), abs=1e-3)
 
 
 def test_page_asks_no_other_host(browser: chromium.Browser) -> None:
     typed(browser, "a1")
     assert browser.requests and all(request.startswith((browser.address, "data:")) for request in browser.requests)
-    assert not browser.log
+    # LiteRT.js looks for a graphics processor; this browser has none.
+    assert [line for line in browser.log if "No available adapters" not in line] == []
     # Not even if a later version tries.
     browser.evaluate("fetch('http://127.0.0.2:9/').catch(() => { document.title = 'refused' })")
     browser.wait_for("document.title === 'refused'")
     assert any("Content Security Policy" in line for line in browser.log)
 
 
-def test_page_prepares_texts_as_python_does(browser: chromium.Browser) -> None:
-    # Control characters go, lines end words; not typed, because the keyboard would not send them.
-    text = "\u00c1\x0b1\u2028a\x85\x1f2\ta\u200b\u00ad\ue0005 a6\u0378"
-    browser.evaluate("document.getElementById('time').textContent = ''")
-    browser.evaluate(f"document.getElementById('text').value = {json.dumps(text)}")
-    browser.evaluate("document.getElementById('text').dispatchEvent(new Event('input'))")
-    browser.wait_for("document.getElementById('time').textContent")
-    assert prepare(text) == "a1 a2 a5 a6\u0378"
-    assert browser.evaluate("document.getElementById('tokens').textContent") == "a1 a2 a5 [UNK]"
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"task": {"kind": "span", "name": "", "labels": []}}, "the page answers classification, .*; received span"),
+        ({"task": None}, "received no task"),
+        ({"outputs": [{"name": "logits", "dtype": "int8"}]}, "tells no scale of int8 outputs"),
+        ({"truncation": "tail"}, "cuts the ends of long texts; received truncation tail"),
+    ],
+)
+def test_other_bundles_are_refused(bundle: Bundle, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = Path(shutil.copytree(bundle.directory, tmp_path / "copy"))
+    description = description_of(folder)
+    if "truncation" in changes:
+        changes = {"tokenizer": {**description["tokenizer"], **changes}}
+    if "task" in changes:
+        (folder / "labels.txt").unlink()
+    describe_again(folder, **changes)
+    with pytest.raises(UserError, match=message):
+        try_page.check_tryable(Bundle.open(folder))
+
+
+def test_bundle_without_tokenizer_json_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bundle.directory, tmp_path / "copy"))
+    (folder / "tokenizer.json").unlink()
+    describe_again(folder)
+    with pytest.raises(UserError, match="reads tokenizer.json; the bundle has none; export it again"):
+        try_page.check_tryable(Bundle.open(folder))
 
 
 def test_report_needs_results_or_a_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,18 +132,19 @@ def test_report_needs_results_or_a_bundle(tmp_path: Path, capsys: pytest.Capture
     assert "at least one RESULT, or --try; received none" in capsys.readouterr().err
 
 
-def test_other_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_other_archive_is_refused(package: try_page.Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     npm = tmp_path / "npm"
-    npm.write_text(f"#!/bin/sh\necho other > {try_page.ARCHIVE}\n", encoding="utf-8")
+    npm.write_text(f"#!/bin/sh\necho other > {package.archive}\n", encoding="utf-8")
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(UserError, match=f"must have the sha256 {try_page.SHA256}.*npm pack"):
-        tasks_text()
+    with pytest.raises(UserError, match=f"must have the sha256 {package.sha256}.*npm pack {package.name}"):
+        archive_of(package)
 
 
 def test_missing_npm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("POCKETBERT_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(UserError, match="needs npm to fetch @mediapipe/tasks-text 0.10.35; received none"):
-        tasks_text()
+    with pytest.raises(UserError, match="needs npm to fetch @litertjs/core@2.5.3; received none"):
+        archive_of(LITERT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -138,13 +139,23 @@ def test_own_table_with_a_method_of_a_package(tmp_path: Path) -> None:
     paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(ROOT / "benchmarks")]
     command = [
         sys.executable, "-m", "studies.bake_off", f"--train-file={table}", f"--model={encoder}", "--shares=0.6",
-        "--methods=last-layer", "--minutes=0.8", f"--output={tmp_path / 'runs'}",
+        "--methods=last-layer", "--minutes=1.6", f"--output={tmp_path / 'runs'}",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(ROOT / "tests/fixtures/toy_package")])}
-    # The second call finds what the first one has finished.
+
+    def study() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+
+    done = study()
     for _ in range(2):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
-        assert done.returncode == 0, done.stderr[-3000:]
+        if "the teacher must be as fast as at first" in done.stderr:
+            # Other programs began or ended meanwhile: the remedy is to measure again.
+            shutil.rmtree(tmp_path / "runs")
+            done = study()
+    assert done.returncode == 0, done.stderr[-3000:]
+    # The second call finds what the first one has finished.
+    done = study()
+    assert done.returncode == 0, done.stderr[-3000:]
     rows = bake_off.rows_of(results.read(tmp_path / "runs" / "bake_off.json"))
     assert [one["method"] for one in rows] == ["finetune", "last-layer"]
-    assert all(one["winner_method"] == one["method"] and one["seconds"] <= 1.1 * 60 * 0.8 for one in rows)
+    assert all(one["winner_method"] == one["method"] and one["seconds"] <= 1.1 * 60 * 1.6 for one in rows)

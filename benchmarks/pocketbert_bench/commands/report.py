@@ -28,8 +28,8 @@ class ReportOptions:
       results: result files; none for --try alone.
       output: output folder for report.html, plots and results.
       title: the page's heading.
-      try_: a bundle to try in your browser. Writes a page with MediaPipe Tasks for Web to the folder OUTPUT-try, for
-        any web server; npm fetches MediaPipe on first use.
+      try_: a bundle to try in your browser. Writes a page with LiteRT.js to the folder OUTPUT-try, for any web server;
+        npm fetches LiteRT.js and a tokenizer on first use.
       bundles: bundles with verification records and model cards to show.
       overwrite: replace the folder.
     """

@@ -1,9 +1,10 @@
-"""Open a bundle with its export's records, and check it: description, golden examples and verification."""
+"""Open a bundle with its export's records: description, golden examples and verification."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +16,9 @@ from pocketbert.encoder import INPUT_NAMES
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.recipes import RECIPES
 from pocketbert.tasks.predictor import Predictor, predicting_task
-from pocketbert_export.bundles.goldens import Golden, read_goldens
-from pocketbert_export.bundles.schema import SCHEMA, SCHEMAS
+from pocketbert_export.bundles.goldens import Golden, golden_task, read_goldens
+from pocketbert_export.bundles.schema import SCHEMA
+from pocketbert_runtime.answers.table import ANSWERS
 from pocketbert_runtime.bundles import bundle as runtime
 from pocketbert_runtime.bundles.description import LABELS_FILE as LABELS_FILE
 from pocketbert_runtime.bundles.description import MODEL_FILE as MODEL_FILE
@@ -25,6 +27,7 @@ from pocketbert_runtime.bundles.description import (
     Description,
     file_problems,
     labels_file_problems,
+    length_file,
     read_content,
     required_files,
     signature_name,
@@ -32,12 +35,15 @@ from pocketbert_runtime.bundles.description import (
 )
 from pocketbert_runtime.bundles.files import BUNDLE_FILE as BUNDLE_FILE
 from pocketbert_runtime.bundles.files import FolderFiles, folder_files
+from pocketbert_runtime.bundles.golden_answers import GoldenReader
 from pocketbert_runtime.json_reading import read_json, read_members
+from pocketbert_runtime.tokenizers.opening import open_tokenizer as open_runtime_tokenizer
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME
 
 if TYPE_CHECKING:
     from pocketbert.tokenizers.base import Tokenizer
     from pocketbert_export.verification.outcomes import BundleScores
+    from pocketbert_runtime.tokenizers.base import TextTokenizer
 
 # For WordPiece; `Bundle.vocabulary` has every tokenizer's files.
 VOCAB_FILE = "vocab.txt"
@@ -45,6 +51,7 @@ GOLDENS_FILE = "goldens.safetensors"
 VERIFICATION_FILE = "verification.json"
 # For mixed files: the measured files behind the limit's choice.
 PRECISION_FILE = "precision.json"
+_LENGTH_FILES = r"model_\d+\.tflite"
 
 # Members of `verification.json`, of its examples, and of its checks.
 _VERIFICATION = {
@@ -66,7 +73,6 @@ class Bundle(runtime.Bundle):
     Args:
       directory: the folder.
       description: validated content of `bundle.json`.
-      goldens: golden examples.
       threads: see `open`.
       weight_cache: see `open`.
     Attributes:
@@ -76,7 +82,7 @@ class Bundle(runtime.Bundle):
       num_parameters: number of weights in the file.
       source: the exported model's weight file → SHA-256.
       vocab_size: number of tokens in the vocabulary, from `bundle.json`.
-      goldens: examples with the float model's and the file's outputs.
+      length_files: length → file with this signature alone; empty if the bundle was exported without them.
       outcome: the file's score beside baselines, teacher and float model, as in `Scores.outcome`; None for a bundle
         exported without labelled examples.
       scored: full scores, if this process has just exported the bundle with labelled examples; else None.
@@ -86,17 +92,18 @@ class Bundle(runtime.Bundle):
         self,
         directory: Path,
         description: Mapping[str, Any],
-        goldens: Sequence[Golden] = (),
         threads: int = 1,
         weight_cache: bool = False,
     ) -> None:
         super().__init__(FolderFiles(directory), Description.of(description, directory), threads, weight_cache)
+        self._description = description
         self.runtimes: tuple[str, ...] = tuple(description["runtimes"])
         self.graph_optimizations: dict[str, str] = description["graph_optimizations"]
         self.num_parameters: int = description["num_parameters"]
         self.source: dict[str, str] = description["source"]
         self.vocab_size: int = description["tokenizer"]["vocab_size"]
-        self.goldens = tuple(goldens)
+        names = {length: length_file(length) for length in self.lengths}
+        self.length_files = {length: name for length, name in names.items() if name in description["files"]}
         self.outcome: dict[str, Any] | None = description.get("outcome")
         self.scored: BundleScores | None = None
 
@@ -114,14 +121,16 @@ class Bundle(runtime.Bundle):
         directory = Path(path)
         description = read_description(directory)
         problems = [*_file_problems(directory, description), *_description_problems(description)]
-        goldens: list[Golden] = []
         if not problems:
             problems += _content_problems(directory, description)
-            goldens = read_goldens(directory / GOLDENS_FILE, description, problems)
         if problems:
             problems.append("export it again, or copy all its files")
         raise_if_any(problems, f"bundle {directory}")
-        return cls(directory, description, goldens, threads, weight_cache)
+        return cls(directory, description, threads, weight_cache)
+
+    def length_file_sizes(self) -> dict[str, int]:
+        """Returns the size of each file in `length_files`, in bytes, by name."""
+        return {name: (self.directory / name).stat().st_size for name in self.length_files.values()}
 
     def predictor(self, **windows: int | None) -> Predictor:
         """Returns a predictor, which also scores the bundle on data.
@@ -145,6 +154,31 @@ class Bundle(runtime.Bundle):
         return self._predictor(config, predicting_task(config, str(self.directory)), windows, Predictor)
 
     @cached_property
+    def goldens(self) -> tuple[Golden, ...]:
+        """The first golden lines with the float model's and the file's outputs, read on first use.
+
+        Raises:
+          UserError: `answers.jsonl` or `goldens.safetensors` is damaged, or one contradicts the other.
+        """
+        arguments = self.golden_lines, self._description, self.runtime_tokenizer.pad_token_id
+        return tuple(read_goldens(self.directory / GOLDENS_FILE, *arguments))
+
+    def golden_reader(self) -> GoldenReader:
+        """See the runtime's: apps answer golden texts with its tokenizer, but know no task of another package."""
+        config = self.pair_task or self.task
+        if config is None or config.kind in ANSWERS or golden_task(config) is None:
+            description = Description.of(self._description, self.directory)
+            in_app = runtime.Bundle(FolderFiles(self.directory), description, self.threads)
+            return in_app.golden_reader()
+        predictor = self.predictor()
+        return GoldenReader(predictor.task, self.tokenizer, predictor.max_length, predictor.forward)
+
+    @cached_property
+    def runtime_tokenizer(self) -> TextTokenizer:
+        """The tokenizer that apps use, created on first use."""
+        return open_runtime_tokenizer(self.vocabulary)
+
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, created on first use."""
         from pocketbert.tokenizers.opening import open_tokenizer
@@ -155,9 +189,7 @@ class Bundle(runtime.Bundle):
 def read_description(directory: Path) -> dict[str, Any]:
     """Reads and validates `bundle.json`; raises a `UserError` if it is missing, or with all violations."""
     description = read_content(folder_files(directory))
-    version = description.get("schema_version") if isinstance(description, dict) else None
-    schema = SCHEMAS.get(version, SCHEMA) if type(version) is int else SCHEMA
-    errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(description), key=lambda error: error.json_path)
+    errors = sorted(jsonschema.Draft202012Validator(SCHEMA).iter_errors(description), key=lambda error: error.json_path)
     problems = [f"{error.json_path}: {error.message[:200]}" for error in errors]
     raise_if_any(problems, str(directory / BUNDLE_FILE))
     validated: dict[str, Any] = description
@@ -183,7 +215,16 @@ def _file_problems(directory: Path, description: Mapping[str, Any]) -> list[str]
     has_labels = bool(description["task"] and description["task"]["labels"])
     vocabulary = vocabulary_in(directory, description["tokenizer"])
     required = required_files(vocabulary, has_labels=has_labels, has_pairs="pairs" in description)
-    problems = file_problems(FolderFiles(directory), description["files"], [*required, GOLDENS_FILE])
+    of_lengths = [length_file(signature["length"]) for signature in description["signatures"]]
+    stated = [name for name in description["files"] if re.fullmatch(_LENGTH_FILES, name)]
+    # One for each length, or none.
+    required += [GOLDENS_FILE, *(of_lengths if stated else [])]
+    problems = file_problems(FolderFiles(directory), description["files"], required)
+    problems += [
+        f"{name} must be for one of the signatures; there is none with its length"
+        for name in stated
+        if name not in of_lengths
+    ]
     if not has_labels and LABELS_FILE in description["files"]:
         problems.append(f"{LABELS_FILE} must not be there for a task without labels; it is listed in {BUNDLE_FILE}")
     return problems

@@ -20,7 +20,7 @@ from pocketbert.model import Model
 from pocketbert.recipes import Recipe
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
 from pocketbert_export.tflite.runtimes import LITERT
-from pocketbert_runtime.bundles.description import OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION, signature_name
+from pocketbert_runtime.bundles.description import SCHEMA_VERSION, signature_name
 from pocketbert_runtime.tokenizers.truncation import HEAD
 
 
@@ -50,7 +50,7 @@ def describe(
             tokenizer["keeps_space"] = vocabulary.keeps_space
     outputs = model({name: np.zeros([1, lengths[0]], np.int32) for name in INPUT_NAMES}, training=False)
     return {
-        "schema_version": SCHEMA_VERSION if rules.has_options else OTHER_TOKENIZERS_VERSION,
+        "schema_version": SCHEMA_VERSION,
         "task": task_fields(model.task),
         "signatures": [{"name": signature_name(length), "length": length} for length in lengths],
         "inputs": [{"name": name, "dtype": "int32"} for name in INPUT_NAMES],

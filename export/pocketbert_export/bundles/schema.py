@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
-from pocketbert_runtime.bundles.description import FILE_NAME, OTHER_TOKENIZERS_VERSION, SCHEMA_VERSION
+from pocketbert_runtime.bundles.description import ANSWERS_FILE, FILE_NAME, SCHEMA_VERSION
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.truncation import PATTERN
@@ -35,11 +35,6 @@ def _by_name(values: Any) -> dict[str, Any]:
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {"oneOf": [schema, {"type": "null"}]}
-
-
-def _row(number: dict[str, Any]) -> dict[str, Any]:
-    """`[1, length]`: a batch with one text."""
-    return {**_list(_list(number)), "maxItems": 1}
 
 
 def _tokenizer(optional: Mapping[str, Any] = {}, /, **required: Any) -> dict[str, Any]:
@@ -83,8 +78,13 @@ _OUTCOME = _object(
 _LATENCY = _object(length=_COUNT, threads=_COUNT, median_ms=_NUMBER, runtime=_TEXT, machine=_TEXT)
 _CARD_TEXTS = ("license", "base_model", "base_model_license", "dataset", "dataset_license")
 _FILE = _object(sha256=_DIGEST, size_bytes=_COUNT)
-_GOLDEN_INPUTS = _object(
-    input_word_ids=_row(_ID), input_mask=_row({"type": "integer", "enum": [0, 1]}), input_type_ids=_row(_ID)
+# Largest difference of a probability, score or vector element on another runtime or processor.
+_ANSWERS = _object(file={"const": ANSWERS_FILE}, sha256=_DIGEST, tolerance={**_NUMBER, "minimum": 0})
+_WORDPIECE = _tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG)
+# For unigram with added tokens, and byte-level BPE; see `Vocabulary`.
+_OTHER_TOKENIZER = _tokenizer(
+    dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG),
+    kind={"enum": [kind for kind, rules in TOKENIZER_RULES.items() if not rules.has_options]},
 )
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -111,24 +111,14 @@ SCHEMA: dict[str, Any] = {
         signatures=_list(_object(name=_TEXT, length=_COUNT)),
         inputs=_list(_object(name=_TEXT, dtype={"enum": ["int32"]})),
         outputs=_list(_object(name=_TEXT, dtype={"enum": ["float32", "int8"]})),
-        tokenizer=_tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG),
+        tokenizer={"if": {"required": ["kind"]}, "then": _OTHER_TOKENIZER, "else": _WORDPIECE},
         recipe=_TEXT,
         runtimes=_list(_TEXT),
         graph_optimizations=_by_name(_TEXT),
         num_parameters=_COUNT,
         source=_by_name(_DIGEST),
         tools=_by_name(_TEXT),
-        files=_by_name(_FILE) | {"propertyNames": _FILE_NAME, "maxProperties": 16},
-        goldens=_list(_object(text=_TEXT, pair=_TEXT_OR_NULL, length=_COUNT, inputs=_GOLDEN_INPUTS)),
+        files=_by_name(_FILE) | {"propertyNames": _FILE_NAME, "maxProperties": 32},
+        answers=_ANSWERS,
     ),
-}
-_OTHER_KINDS = {"enum": [kind for kind, rules in TOKENIZER_RULES.items() if not rules.has_options]}
-_OTHERS = {
-    "schema_version": {"const": OTHER_TOKENIZERS_VERSION},
-    # For unigram with added tokens, and byte-level BPE; see `Vocabulary`.
-    "tokenizer": _tokenizer(dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG), kind=_OTHER_KINDS),
-}
-SCHEMAS: dict[int, dict[str, Any]] = {
-    SCHEMA_VERSION: SCHEMA,
-    OTHER_TOKENIZERS_VERSION: SCHEMA | {"properties": SCHEMA["properties"] | _OTHERS},
 }

@@ -35,7 +35,7 @@ from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
 from pocketbert.tokenizers.bert_unicode import normalized
 from pocketbert_export.bundles.bundle import LABELS_FILE, VOCAB_FILE, Bundle
-from pocketbert_export.tflite.graph import GraphEditor, drop_unused, read_model, write_model
+from pocketbert_export.tflite.graph import GraphEditor, keep_signature, read_model, write_model
 from pocketbert_export.tflite.model_metadata import TensorDescription, add_metadata, append_files
 from pocketbert_export.tflite.op_histogram import count_ops
 from pocketbert_runtime.tokenizers.truncation import HEAD
@@ -85,14 +85,13 @@ _DELIMITERS = (
 TOLERANCE = 1e-5
 
 
-def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool, subject: str = "") -> None:
+def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_pairs: bool) -> None:
     """Checks that MediaPipe has a client for a model.
 
     Args:
       task: the model's task; None for a bare encoder. GLUE's tasks and XNLI are known by name.
       vocabulary: the model's tokenizer files and options; None if unknown.
       has_pairs: whether the model's examples are pairs; embeddings take a pair's texts one by one.
-      subject: the feature behind the check, for messages; empty for the option for MediaPipe files.
     Raises:
       UserError: lists all reasons why MediaPipe cannot run the model as we do.
     """
@@ -105,7 +104,7 @@ def check_client(task: TaskConfig | None, vocabulary: Vocabulary | None, *, has_
     ):
         name = f" ({task.name})" if task.name else ""
         problems.append(f"{CLIENTS[task.kind].name} takes one text; received a task on pairs of texts{name}")
-    _raise(problems, subject or _option())
+    _raise(problems)
 
 
 def check_files(
@@ -120,7 +119,7 @@ def check_files(
             f"the Task Library's {QUESTION_CLIENT} reads {QUESTION_LENGTH} tokens; received lengths "
             f"{', '.join(map(str, lengths))}; add {QUESTION_LENGTH} to {argument('lengths')}"
         )
-    return _raise(problems, _option())
+    return _raise(problems)
 
 
 def folder_beside(bundle: str | os.PathLike[str]) -> Path:
@@ -129,8 +128,8 @@ def folder_beside(bundle: str | os.PathLike[str]) -> Path:
 
 
 def has_pairs(bundle: Bundle) -> bool:
-    """Whether a bundle's golden examples are pairs, except the last one, which is for the tokenizer."""
-    return any(golden.pair is not None for golden in bundle.goldens[:-1])
+    """Whether a bundle's texts are pairs: the first golden text is one of the user's."""
+    return bundle.golden_lines[0].pair is not None
 
 
 def log_decisions(bundle: Bundle) -> None:
@@ -200,7 +199,7 @@ def task_file(bundle: Bundle, length: int) -> bytes:
     """Returns one length's file content: the bundle's graph with scores, metadata, vocabulary and labels."""
     assert bundle.task is not None
     model = read_model(bundle.model_path.read_bytes())
-    signature = _keep_signature(model, bundle.signature(length))
+    signature = keep_signature(model, bundle.signature(length))
     if _asks(bundle.task):
         client_name, described = QUESTION_CLIENT, _QUESTION_OUTPUTS
         indices = {output.name.decode(): output.tensorIndex for output in signature.outputs}
@@ -274,16 +273,6 @@ def client_output(bundle: Bundle, answers: Mapping[str, np.ndarray]) -> np.ndarr
     return (tf.nn.softmax if operator == "SOFTMAX" else tf.math.sigmoid)(output).numpy()
 
 
-def _keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
-    """Leaves one signature and its subgraph in the model."""
-    signature = next(definition for definition in model.signatureDefs if definition.signatureKey.decode() == name)
-    model.subgraphs = [model.subgraphs[signature.subgraphIndex]]
-    signature.subgraphIndex = 0
-    model.signatureDefs = [signature]
-    drop_unused(model)
-    return signature
-
-
 def _add_scores(model: schema.ModelT, signature: schema.SignatureDefT, client: MediaPipeClient) -> None:
     """Appends the operator to the graph's only output."""
     graph, editor = model.subgraphs[0], GraphEditor(model)
@@ -336,5 +325,5 @@ def _option() -> str:
     return argument("mediapipe", python="MediaPipe")
 
 
-def _raise(problems: list[str], flag: str) -> None:
-    raise_if_any([*problems, f"leave {flag} out"] if problems else [], flag)
+def _raise(problems: list[str]) -> None:
+    raise_if_any([*problems, f"leave {_option()} out"] if problems else [], _option())

@@ -113,12 +113,17 @@ def run(options: Options) -> int:
         try:
             trained = pb.finetune(start, data, output / _RUN, config=training, run=run_config)
             model = Path(trained.model_directory)
-            bundle = None if chosen.overwrite else _finished(output / _BUNDLE, model, recipe.name, lengths)
+            bundle = (
+                None
+                if chosen.overwrite
+                else _finished(output / _BUNDLE, model, recipe.name, lengths, conversion.length_files)
+            )
             bundle = bundle or pb.export(
                 model,
                 output / _BUNDLE,
                 recipe=recipe.name,
                 lengths=lengths,
+                length_files=conversion.length_files,
                 examples=data,
                 calibration_options=calibration_options,
                 card=options[CardOptions],
@@ -153,7 +158,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def _finished(output: Path, model: Path, recipe: str, lengths: tuple[int, ...]) -> Bundle | None:
+def _finished(output: Path, model: Path, recipe: str, lengths: tuple[int, ...], length_files: bool) -> Bundle | None:
     """The bundle that an earlier call made of these weights; None without one."""
     import pocketbert as pb
     from pocketbert.progress import log_info
@@ -162,10 +167,11 @@ def _finished(output: Path, model: Path, recipe: str, lengths: tuple[int, ...]) 
     if not output.exists():
         return None
     bundle = pb.Bundle.open(output)
-    if (bundle.source, bundle.recipe, bundle.lengths) != (weight_digests(model), recipe, lengths):
+    received = bundle.source, bundle.recipe, bundle.lengths, bool(bundle.length_files)
+    if received != (weight_digests(model), recipe, lengths, length_files):
         raise UserError(
-            f"{output} must be a bundle of these weights, recipe and lengths; it is another; choose another output, "
-            "or pass --overwrite"
+            f"{output} must be a bundle of these weights, recipe, lengths and length files; it is another; choose "
+            "another output, or pass --overwrite"
         )
     log_info(f"{output}: this bundle is finished")
     return bundle
@@ -198,6 +204,7 @@ def _result(bundle: Bundle, data: TaskData, scored: BundleScores) -> dict[str, A
         "outcome": outcome.outcome(),
         "bundle": str(bundle.directory),
         "size_bytes": bundle.model_path.stat().st_size,
+        "length_files": bundle.length_file_sizes(),
         "examples": outcome.examples or len(data.dev),
         "source": data.dev.source,
         "metrics": {name: dict(scores.metrics) for name, scores in both.items()},

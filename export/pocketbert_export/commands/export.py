@@ -51,12 +51,15 @@ class ConversionOptions:
     Attributes:
       recipe: number formats for weights and computation.
       lengths: sequence lengths, one signature each (default: 32,64,128; for questions 128,384).
+      length_files: also write model_64.tflite and so on into the bundle: a file for each length, for clients that know
+        no signatures, such as Flutter's tflite_flutter. Its inputs are in the order of bundle.json.
     """
 
     GROUP: ClassVar = "Export"
 
     recipe: RecipeName = "dynamic_wi8"
     lengths: tuple[int, ...] = ()
+    length_files: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,6 +193,7 @@ def run(options: Options) -> int:
                 graph_optimizations=graph_optimizations,
                 runtime=chosen.runtime,
                 output_type=chosen.output_type,
+                length_files=conversion.length_files,
                 overwrite=chosen.overwrite,
                 metric=options[GateOptions].metric,
                 data_task=options[ExampleOptions].task,
@@ -236,6 +240,7 @@ def _summary(bundle: Bundle, output: str) -> dict[str, Any]:
         "lengths": bundle.lengths,
         "runtimes": verification["runtimes"],
         "size_bytes": bundle.model_path.stat().st_size,
+        "length_files": bundle.length_file_sizes(),
         "graph_optimizations": bundle.graph_optimizations,
         "outcome": bundle.outcome,
         "examples": verification["examples"],

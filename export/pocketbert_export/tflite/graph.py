@@ -157,6 +157,15 @@ def drop_unused(model: schema.ModelT) -> None:
         if index >= 0
     }
     used |= {metadata.buffer for metadata in model.metadata or ()}
+    # No operator reads the scales of blocks: the quantized tensor names theirs.
+    used |= {
+        graph.tensors[tensor.quantization.details.scales].buffer
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if tensor.quantization is not None
+        and isinstance(tensor.quantization.details, schema.BlockwiseQuantizationT)
+        and tensor.buffer in used
+    }
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.buffer not in used:
@@ -164,6 +173,39 @@ def drop_unused(model: schema.ModelT) -> None:
     for index, buffer in enumerate(model.buffers):
         if index and index not in used:
             buffer.data = None
+
+
+def keep_signature(model: schema.ModelT, name: str) -> schema.SignatureDefT:
+    """Leaves one signature and its subgraph in the model; returns the signature."""
+    signature = next(definition for definition in model.signatureDefs if definition.signatureKey.decode() == name)
+    model.subgraphs = [model.subgraphs[signature.subgraphIndex]]
+    signature.subgraphIndex = 0
+    model.signatureDefs = [signature]
+    drop_unused(model)
+    return signature
+
+
+def one_signature(content: bytes, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """Returns a file with one of the signatures, for clients that only know a file's inputs and outputs by position.
+
+    Constants and operators stay as they are. The tensors get the names that the signature has for them.
+
+    Args:
+      content: a file with signatures.
+      name: the signature's.
+      inputs: names of all its inputs, in the order for the file.
+      outputs: the same for its outputs.
+    """
+    model = read_model(content)
+    signature = keep_signature(model, name)
+    graph = model.subgraphs[0]
+    for ordered, entries in ((inputs, signature.inputs), (outputs, signature.outputs)):
+        entries.sort(key=lambda entry, ordered=ordered: ordered.index(entry.name.decode()))
+        for entry in entries:
+            graph.tensors[entry.tensorIndex].name = entry.name
+    graph.inputs = [entry.tensorIndex for entry in signature.inputs]
+    graph.outputs = [entry.tensorIndex for entry in signature.outputs]
+    return write_model(model)
 
 
 class GraphEditor:

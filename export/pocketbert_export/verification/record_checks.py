@@ -29,7 +29,9 @@ from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
 # Checks of these records, and others that export cannot record.
 _LATER = ("source", "verification", "card", "outcome", "runs", "mediapipe files", "mediapipe")
 # Checks independent of the examples.
-_WITHOUT_EXAMPLES = tuple("operators signatures outputs shapes constants vocabulary task size weights goldens".split())
+_WITHOUT_EXAMPLES = tuple(
+    "operators signatures outputs shapes constants vocabulary task size weights goldens answers".split()
+)
 # Predictions that may change on another processor, where near ties fall otherwise; see `outcomes`.
 _NEAR_TIES = 2
 # The same file on the same processor: only the float model's sums may have another order.

@@ -7,42 +7,45 @@ noise in the padding, the same texts at every length, and the golden examples.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from pocketbert.data.examples import Examples, LabelledData
+from pocketbert.data.examples import LabelledData
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Bounds
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.bundles.bundle import Bundle
-from pocketbert_export.bundles.goldens import tokenization_problems
 from pocketbert_export.bundles.pair_head import text_encoder, unlabelled_texts
 from pocketbert_export.checks.label_order import named
-from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, count_check
+from pocketbert_export.checks.outputs import OWN_OUTPUTS, Check, Outputs
 from pocketbert_export.checks.validation_set import ValidationSet, gate_metric
 from pocketbert_export.quantization.float16_range import Float16Range, float16_range
 from pocketbert_export.recipes import get_recipe
 from pocketbert_export.tflite.delegates import DelegateShare, documented_shares
 from pocketbert_export.tflite.op_histogram import OpHistogram, count_ops
-from pocketbert_export.tflite.runtimes import RuntimeRefused
+from pocketbert_export.tflite.runtimes import LITERT, RuntimeRefused
 from pocketbert_export.tflite.runtimes import run as run_on
-from pocketbert_export.verification import file_checks, outcomes, pair_checks, record_checks
+from pocketbert_export.verification import (
+    file_checks,
+    golden_checks,
+    length_files,
+    outcomes,
+    pair_checks,
+    record_checks,
+)
 from pocketbert_export.verification.comparisons import check_segments_are_read, compare, judge, reference_outputs
 from pocketbert_export.verification.default_texts import default_examples
 from pocketbert_export.verification.validation_inputs import ValidationInputs
 from pocketbert_export.verification.weight_checks import check_weights
-from pocketbert_runtime.tokenizers.opening import open_tokenizer as open_runtime_tokenizer
 
 SCHEMA_VERSION = 1
 # A recipe with less rounding helps with these checks.
 _ROUNDING = ("logits", "goldens", "labels", "metric", "lengths", "pairs")
-_MOST_TOKENIZED = 512
 
 
 class GateFailed(Exception):
@@ -189,7 +192,9 @@ def verify_bundle(
     verification = _verify(bundle, encoder, texts, bounds, runtimes, None, None, {}, None, records=False)
     checks = (*verification.checks, dataclasses.replace(same_task, name="pair task"))
     metric = gate_metric(named(bundle.pair_task, data_task), metric, examples)
-    if reference is not None and verification.passed:
+    # The golden answers are those of the head, which these checks compare.
+    encoder_passed = all(check.passed or check.name == golden_checks.ANSWERS for check in verification.checks)
+    if reference is not None and encoder_passed:
         names = {"metric": metric, "data_task": data_task}
         checks += tuple(pair_checks.check_pairs(bundle, reference, examples, bounds, verification.runtimes, **names))
         if bundle.outcome is not None and examples is not None and examples.labelled:
@@ -228,7 +233,7 @@ def _verify(
     bounds = bounds or RECIPES[bundle.recipe].bounds
     # The model defines the outputs' meaning, not the bundle.
     task = bundle.task if reference is None else reference.task
-    built_in = _golden_examples(bundle) if reference is None else default_examples(task)
+    built_in = golden_checks.golden_examples(bundle) if reference is None else default_examples(task)
     gate_examples = built_in if examples is None else examples
     task = task and named(task, data_task)
     metric = gate_metric(task, metric, examples)
@@ -248,7 +253,7 @@ def _verify(
         file_checks.check_constants(histogram),
         file_checks.check_vocabulary(histogram, bundle.vocab_size, "input_word_ids"),
     ]
-    tokenizer = _check_tokenizer(bundle, reference, gate_examples)
+    tokenizer = golden_checks.check_tokenizer(bundle, reference, gate_examples)
     checks.append(tokenizer)
     if reference is not None:
         same_task = file_checks.check_task(bundle.task, reference.task)
@@ -258,12 +263,23 @@ def _verify(
         checks.append(check_weights(bundle.model_path.read_bytes(), reference))
         # Outputs for other ids or another task cannot be compared.
         reference = reference if tokenizer.passed and same_task.passed else None
+    checks_of_files = [length_files.check_files(bundle, reference)] if bundle.length_files else []
+    checks += checks_of_files
     versions: dict[str, str] = {}
     shares: list[DelegateShare] = []
     maxima = None
     if callable_by_name:
         validation_inputs = _probes(bundle, validation_set, histogram)
         expected = None if reference is None else reference_outputs(reference, validation_inputs)
+
+        def judged(answers: Mapping[int, Outputs]) -> list[Check]:
+            new_checks = judge(bundle, validation_inputs, answers, bounds)
+            if expected is not None:
+                new_checks += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
+            elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
+                new_checks.append(check_segments_are_read(validation_inputs, answers))
+            return new_checks
+
         for runtime in runtimes or bundle.runtimes:
             try:
                 ran = run_on(runtime, bundle.model_path, validation_inputs.batches(bundle.signature))
@@ -273,17 +289,18 @@ def _verify(
             versions[runtime] = ran.version
             shares += [ran.xnnpack] if ran.xnnpack else []
             answers = {length: ran.answers[name] for name, length in names.items()}
-            new_checks = judge(bundle, validation_inputs, answers, bounds)
-            if expected is not None:
-                new_checks += compare(made_task, validation_inputs, expected, answers, validation_set, bounds, metric)
-            elif any(table.first_two_differ for table in histogram.tables.get("input_type_ids", ())):
-                new_checks.append(check_segments_are_read(validation_inputs, answers))
+            new_checks = judged(answers)
+            if bundle.length_files and checks_of_files[0].passed:
+                run = functools.partial(run_on, runtime)
+                new_checks.append(length_files.check_answers(bundle, validation_inputs, run, judged))
             checks += [dataclasses.replace(check, runtime=runtime) for check in new_checks]
         # A file that crashes a runtime would crash this process too.
         if versions and get_recipe(bundle.recipe).weights == "float16":
             maxima = float16_range(bundle.model_path.read_bytes(), validation_inputs.examples)
             checks.append(maxima.check())
-        # Outputs that fail the checks above may not even be finite.
+        # After a failed check, more reasons would hide the first; outputs may not even be finite.
+        if LITERT in versions and all(check.passed for check in checks):
+            checks.append(golden_checks.check_answers(bundle))
         scorable = versions and examples is not None and examples.labelled and all(check.passed for check in checks)
         if scorable and bundle.outcome is not None and examples is not None:
             exact = all(check.measured == 0 for check in checks if check.name == OWN_OUTPUTS)
@@ -310,53 +327,6 @@ def _verify(
         new_checks = record_checks.check_records(bundle, verification.to_json(), reference, model_directory)
         verification = dataclasses.replace(verification, checks=(*verification.checks, *new_checks))
     return verification
-
-
-def _golden_examples(bundle: Bundle) -> Examples:
-    pairs = [golden.pair for golden in bundle.goldens]
-    return Examples(
-        texts=[golden.text for golden in bundle.goldens],
-        pairs=[pair or "" for pair in pairs] if any(pairs) else None,
-        labels=None,
-        ids=[str(index) for index in range(len(pairs))],
-        source="the bundle's golden examples",
-    )
-
-
-def _check_tokenizer(bundle: Bundle, reference: Model | None, examples: LabelledData) -> Check:
-    """Checks the ids for golden texts and real texts: the runtime's, and the model's tokenizer if it is given."""
-    bundle_tokenizer, model_tokenizer = bundle.tokenizer, None if reference is None else reference.tokenizer
-    problems = tokenization_problems(bundle.goldens, bundle_tokenizer)
-    texts, longest = examples.first_texts(_MOST_TOKENIZED), bundle.lengths[-1]
-    inputs = bundle_tokenizer(texts.texts, texts.pairs, max_length=longest)
-    if not problems:
-        # Apps use the runtime's tokenizer.
-        runtime_tokenizer = open_runtime_tokenizer(bundle.vocabulary)
-        problems += [f"in apps {problem}" for problem in tokenization_problems(bundle.goldens, runtime_tokenizer)]
-        if _differ(inputs, runtime_tokenizer(texts.texts, texts.pairs, max_length=longest)):
-            problems.append(f"{texts.source} give other ids in apps, with the tokenizer of pocketbert_runtime")
-    if model_tokenizer is not None:
-        problems += [
-            f"with the model's tokenizer {problem}"
-            for problem in tokenization_problems(bundle.goldens, model_tokenizer)
-        ]
-        if _differ(inputs, model_tokenizer(texts.texts, texts.pairs, max_length=longest)):
-            problems.append(f"{texts.source} give other ids than with the model's tokenizer")
-        mine, models = bundle.vocabulary, model_tokenizer.vocabulary
-        if mine.kind != models.kind or mine.tokens() != models.tokens() or mine.segmentation() != models.segmentation():
-            problems.append(f"{' and '.join(path.name for path in mine.files)} is not the model's")
-        if mine.truncation != models.truncation:
-            problems.append(f"longer texts are cut by truncation={mine.truncation}; the model has {models.truncation}")
-        if mine.options != models.options:
-            problems.append(f"the tokenizer has {mine.options}; the model's has {models.options}")
-    sound = "golden texts give the golden ids"
-    reason = "; ".join(problems) or (sound if model_tokenizer is None else f"{sound}, real texts give the model's ids")
-    return count_check("tokenizer", problems, reason)
-
-
-def _differ(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two tokenizers made different inputs."""
-    return any(not np.array_equal(first[name], second[name]) for name in INPUT_NAMES)
 
 
 def _probes(bundle: Bundle, examples: ValidationSet, histogram: OpHistogram) -> ValidationInputs:

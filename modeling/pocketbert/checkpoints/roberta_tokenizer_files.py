@@ -1,21 +1,24 @@
-"""Reads RoBERTa's and XLM-R's tokenizer.json. Components that our tokenizers lack are errors."""
+"""Reads and writes RoBERTa's and XLM-R's tokenizer.json. Components that our tokenizers lack are errors."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pocketbert.checkpoints.tokenizer_files import common_problems, post_processor_problems, token_pair_problems
+from pocketbert.checkpoints.tokenizer_files import (
+    common_problems,
+    post_processor_problems,
+    template_processing,
+    token_pair_problems,
+)
 from pocketbert.checkpoints.tokenizer_keys import unknown_keys
 from pocketbert.configs import TokenizerKind
 from pocketbert.progress import log_info
-from pocketbert_runtime.tokenizers.added_tokens import default_special
 from pocketbert_runtime.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.sentencepiece_model import (
@@ -56,7 +59,10 @@ _SPACES = (
     {"type": ("Strip",), "strip_left": (False,), "strip_right": (True,)},
     {"type": ("Replace",), "pattern": ({"Regex": " {2,}"},), "content": (" ", "▁")},
 )
+# As sentencepiece, whose normalizer has made spaces of other white space. WhitespaceSplit also splits at U+0085.
+_SPACE_SPLIT = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
 _TEMPLATES = {"single": [BOS, "A", EOS], "pair": [BOS, "A", EOS, EOS, "B", EOS]}
+_SEGMENTS = {"single": [0] * 3, "pair": [0] * 6}
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,11 @@ def _byte_bpe(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
     if parts.get("normalizer") is not None:
         problems.append(f"normalizer must be null; received {parts['normalizer']!r:.60}")
     post = parts.get("post_processor")
+    processors = _sequence(post, "processors")
+    if len(processors) == 2:
+        # Offsets without spaces, then the template.
+        _component({"post_processor": processors[0]}, "post_processor", _BYTE_LEVEL, problems)
+        post = processors[1]
     if isinstance(post, dict) and post.get("type") == "RobertaProcessing":
         problems += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
         problems += token_pair_problems(post, {"sep": EOS, "cls": BOS}, "RoBERTa")
@@ -126,7 +137,7 @@ def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
     model = _component(parts, "model", _UNIGRAM, problems)
     pre_tokenizers = _sequence(parts.get("pre_tokenizer"), "pretokenizers")
     keeps_space = len(pre_tokenizers) == 1
-    if len(pre_tokenizers) == 2 and _matches(pre_tokenizers[0], {"type": ("WhitespaceSplit",)}):
+    if len(pre_tokenizers) == 2 and pre_tokenizers[0] in ({"type": "WhitespaceSplit"}, _SPACE_SPLIT):
         pre_tokenizers = pre_tokenizers[1:]
     if len(pre_tokenizers) != 1:
         problems.append(f"pre_tokenizer must be Metaspace; received {parts.get('pre_tokenizer')!r:.60}")
@@ -160,23 +171,47 @@ def _unigram(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
     return TokenizerJson(tokens, scores=scores, charsmap=charsmap, keeps_space=keeps_space)
 
 
-def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns a tokenizer.json for a unigram model with added tokens.
+def byte_bpe_parts(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the parts of a byte-level BPE tokenizer.json that depend on the kind."""
+    ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+    prefixed = {**byte_level, "add_prefix_space": vocabulary.add_prefix_space}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": prefixed,
+        # Not RobertaProcessing: Hugging Face's library for JavaScript gives it segment 1 for second texts.
+        "post_processor": {
+            "type": "Sequence",
+            "processors": [prefixed, template_processing(_TEMPLATES, _SEGMENTS, ids)],
+        },
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": [list(merge) for merge in vocabulary.byte_bpe.merges],
+        },
+    }
 
-    transformers' own conversion from a sentencepiece model would treat spaces before added tokens in another way.
+
+def unigram_parts(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the parts of a unigram tokenizer.json that depend on the kind.
+
+    With added tokens, transformers' own conversion from a sentencepiece model would treat the spaces before them in
+    another way.
     """
-    model = read_model(vocabulary.path)
+    model = read_model(vocabulary.path, vocabulary.held_content(vocabulary.path))
     tokens = fairseq_tokens(model)
     ids = {token: position for position, token in enumerate(tokens)}
     scores = [0.0] * 4 + [score for _, score in fairseq_scores(model)] + [0.0]
-    added = {token: default_special(vocabulary.kind, token, ids[token]) for token in ROBERTA_SPECIAL_TOKENS}
-    added |= {token.content: token for token in vocabulary.added}
     charsmap = base64.b64encode(model.normalizer_spec.precompiled_charsmap).decode()
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
-    templates = {
-        name: [{"Sequence" if item in "AB" else "SpecialToken": {"id": item, "type_id": 0}} for item in items]
-        for name, items in _TEMPLATES.items()
-    }
     normalizers: list[dict[str, Any]] = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
     if vocabulary.keeps_space:
         normalizers += [
@@ -185,19 +220,11 @@ def unigram_tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
         ]
         pre_tokenizer: dict[str, Any] = metaspace
     else:
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": [_SPACE_SPLIT, metaspace]}
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [dataclasses.asdict(token) for token in sorted(added.values(), key=lambda token: token.id)],
         "normalizer": {"type": "Sequence", "normalizers": normalizers} if normalizers else None,
         "pre_tokenizer": pre_tokenizer,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            **templates,
-            "special_tokens": {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in (BOS, EOS)},
-        },
+        "post_processor": template_processing(_TEMPLATES, _SEGMENTS, ids),
         "decoder": metaspace,
         "model": {
             "type": "Unigram",

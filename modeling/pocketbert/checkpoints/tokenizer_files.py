@@ -1,7 +1,8 @@
-"""Reads BERT's tokenizer_config.json and tokenizer.json. Options that our tokenizer lacks are errors."""
+"""Reads and writes BERT's tokenizer_config.json and tokenizer.json. Options that our tokenizer lacks are errors."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import tempfile
@@ -12,13 +13,31 @@ from typing import Any
 from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, unknown_keys
 from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
-from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK, token_problems
+from pocketbert_runtime.tokenizers.added_tokens import default_special
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+from pocketbert_runtime.tokenizers.wordpiece_vocabulary import (
+    CLS,
+    MAX_CHARACTERS_PER_WORD,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    token_problems,
+)
 
-_MODEL = {"type": "WordPiece", "unk_token": UNK, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+_MODEL = {
+    "type": "WordPiece",
+    "unk_token": UNK,
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": MAX_CHARACTERS_PER_WORD,
+}
 _NORMALIZER = {"type": "BertNormalizer", "clean_text": True}
 _NORMALIZER_OPTIONS = ("lowercase", "strip_accents", "handle_chinese_chars")
 _TEMPLATES = {"single": [CLS, "A", SEP], "pair": [CLS, "A", SEP, "B", SEP]}
 _SEGMENTS = {"single": [0, 0, 0], "pair": [0, 0, 0, 1, 1]}
+# Lower-casing does the same. Hugging Face's library for JavaScript would make a final sigma at the ends of words.
+_SIGMA = {"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}
+_PRE_TOKENIZER = {"type": "BertPreTokenizer"}
 _OPTIONS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -85,7 +104,7 @@ def parse_tokenizer(parts: Mapping[str, Any], problems: list[str]) -> tuple[Sequ
     model = _component(parts, "model", _MODEL, ("vocab",), problems)
     is_lowered, parts = _without_lowercase(parts)
     normalizer = _component(parts, "normalizer", _NORMALIZER, _NORMALIZER_OPTIONS, problems)
-    _component(parts, "pre_tokenizer", {"type": "BertPreTokenizer"}, (), problems)
+    _component(parts, "pre_tokenizer", _PRE_TOKENIZER, (), problems)
     post = parts.get("post_processor")
     if isinstance(post, dict) and post.get("type") == "BertProcessing":
         problems += unknown_keys(post, ("type", "sep", "cls"), "post_processor")
@@ -107,12 +126,62 @@ def parse_tokenizer(parts: Mapping[str, Any], problems: list[str]) -> tuple[Sequ
         return tokens, None
 
 
+def wordpiece_parts(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the parts of a WordPiece tokenizer.json that depend on the kind; `parse_tokenizer` reads them."""
+    options = vocabulary.options
+    ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
+    normalizer = _NORMALIZER | {
+        "handle_chinese_chars": options.tokenize_chinese_chars,
+        "strip_accents": options.strip_accents,
+        "lowercase": options.lowercase,
+    }
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [_SIGMA, normalizer]} if options.lowercase else normalizer,
+        "pre_tokenizer": _PRE_TOKENIZER,
+        "post_processor": template_processing(_TEMPLATES, _SEGMENTS, ids),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {**_MODEL, "vocab": ids},
+    }
+
+
+def template_processing(
+    templates: Mapping[str, Sequence[str]], segments: Mapping[str, Sequence[int]], ids: Mapping[str, int]
+) -> dict[str, Any]:
+    """Returns a post-processor that puts special tokens around one text, A, or two, A and B.
+
+    Args:
+      templates: items in `single` and `pair`.
+      segments: each item's segment.
+      ids: token → id, with all special tokens in the templates.
+    """
+    items = {
+        name: [
+            {"Sequence" if item in "AB" else "SpecialToken": {"id": item, "type_id": segment}}
+            for item, segment in zip(template, segments[name], strict=True)
+        ]
+        for name, template in templates.items()
+    }
+    special = dict.fromkeys(item for template in templates.values() for item in template if item not in "AB")
+    tokens = {token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in special}
+    return {"type": "TemplateProcessing", **items, "special_tokens": tokens}
+
+
+def added_token_parts(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Returns a tokenizer.json's added tokens by id: the kind's special tokens, and the vocabulary's own."""
+    ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
+    kind = vocabulary.kind
+    added = {token: default_special(kind, token, ids[token]) for token in vocabulary.rules.special_tokens}
+    added |= {token.content: token for token in vocabulary.added}
+    return [dataclasses.asdict(token) for token in sorted(added.values(), key=lambda token: token.id)]
+
+
 def _without_lowercase(parts: Mapping[str, Any]) -> tuple[bool, Mapping[str, Any]]:
-    """Takes out sentence-transformers' lower-casing before a normalizer, and returns whether it is there."""
+    """Takes out sentence-transformers' lower-casing, or our sigma, and returns whether the former is there."""
     normalizer = parts.get("normalizer")
     listed = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
-    if isinstance(listed, list) and len(listed) == 2 and listed[0] == {"type": "Lowercase"}:
-        return True, {**parts, "normalizer": listed[1]}
+    lowercase = {"type": "Lowercase"}
+    if isinstance(listed, list) and len(listed) == 2 and listed[0] in (lowercase, _SIGMA):
+        return listed[0] == lowercase, {**parts, "normalizer": listed[1]}
     return False, parts
 
 

@@ -5,28 +5,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pocketbert.checkpoints.added_token_files import StatedTokens, read_added_tokens, write_added_tokens
 from pocketbert.checkpoints.roberta_tokenizer_files import (
     TokenizerJson,
+    byte_bpe_parts,
     parse_tokenizer_json,
-    unigram_tokenizer_json,
+    unigram_parts,
     write_config,
 )
 from pocketbert.checkpoints.tokenizer_files import (
+    added_token_parts,
     kept_file,
     parse_tokenizer,
     read_tokenizer_config,
+    wordpiece_parts,
     write_tokenizer_config,
 )
 from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, TOKENIZER_NAME, config_key_problems
 from pocketbert.checkpoints.truncation_keys import read_truncation, truncation_keys
 from pocketbert.configs import EncoderConfig, TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError
-from pocketbert.files import write_json
+from pocketbert.files import write_json, write_text
 from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
 from pocketbert_runtime.json_reading import read_json
@@ -38,6 +41,12 @@ from pocketbert_runtime.tokenizers.special_tokens import PAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
 
+# What a tokenizer.json has for each kind.
+_PARTS: dict[TokenizerKind, Callable[[Vocabulary], dict[str, Any]]] = {
+    "wordpiece": wordpiece_parts,
+    "byte_bpe": byte_bpe_parts,
+    "unigram": unigram_parts,
+}
 # Classes that follow tokenizer.json, whatever tokenizer_config.json says: in transformers 4 and 5.
 _BARE_CLASSES = ("PreTrained", "TokenizersBackend")
 
@@ -123,7 +132,30 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
         return
     write_json(folder / CONFIG_NAME, content | cut | write_added_tokens(folder, vocabulary))
     if vocabulary.rules.joins_spaces and vocabulary.added:
-        write_json(folder / TOKENIZER_NAME, unigram_tokenizer_json(vocabulary))
+        write_tokenizer_json(folder, vocabulary)
+
+
+def write_tokenizer_json(folder: Path, vocabulary: Vocabulary) -> None:
+    """Writes `tokenizer_json` to a folder, on one line: XLM-R's has 250,000 tokens."""
+    content = json.dumps(tokenizer_json(vocabulary), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    write_text(folder / TOKENIZER_NAME, f"{content}\n")
+
+
+def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the content of a tokenizer.json, from which Hugging Face's `tokenizers` makes the same tokenizer.
+
+    It does not truncate or pad. `docs/reference/tokenizer.md` lists the texts that get other ids from it.
+
+    Raises:
+      UserError: a tokenizer file is invalid.
+    """
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added_token_parts(vocabulary),
+        **_PARTS[vocabulary.kind](vocabulary),
+    }
 
 
 def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[str]:

@@ -47,7 +47,7 @@ def cut_warning(
 
     Args:
       task: the network's task.
-      parts: examples; the first ones name the data.
+      parts: examples; the warning counts all of them and names the source of each part.
       tokenizer: the network's tokenizer.
       max_length: maximum sequence length.
       remedy: advice; empty for a larger `max_length`.
@@ -56,4 +56,5 @@ def cut_warning(
     rows = 2 if task.has_vectors or task.separates_pairs else 1
     count = sum(len(part) * (rows if part.has_pairs else 1) for part in parts)
     how = tokenizer.vocabulary.truncation
-    return truncation_warning(parts[0].source, truncated, count, max_length, remedy, how)
+    sources = ", ".join(dict.fromkeys(part.source for part in parts))
+    return truncation_warning(sources, truncated, count, max_length, remedy, how)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from pocketbert_runtime.answers.probabilities import described_probabilities, probabilities_of, threshold_logits
+from pocketbert_runtime.answers.base import Evidence
+from pocketbert_runtime.answers.probabilities import (
+    check_labels,
+    described_probabilities,
+    probabilities_of,
+    threshold_logits,
+)
 from pocketbert_runtime.answers.texts import TextAnswers
 
 
@@ -38,6 +45,7 @@ class ClassAnswers(TextAnswers):
 
         For `soft_labels` see `described_probabilities`.
         """
+        check_labels(self.config.labels, logits)
         labels, rows = self.config.labels, (self.decide(logits), self.rejected(logits), probabilities_of(logits))
         return [
             {
@@ -46,3 +54,20 @@ class ClassAnswers(TextAnswers):
             }
             for index, rejected, values in zip(*rows, strict=True)
         ]
+
+    def near_ties(
+        self, expected: Mapping[str, Any], answer: Mapping[str, Any], tolerance: float, evidence: Evidence
+    ) -> Collection[str]:
+        """The label, if the two probabilities differ by less than twice the tolerance, or the threshold is as near."""
+        decisions, values = self.config.decisions, answer["probabilities"]
+        labels = expected["label"], answer["label"]
+        if None in labels:
+            least = 0.0 if decisions is None else decisions.reject_below or 0.0
+            tied = abs(max(values.values()) - least) < tolerance
+        elif labels[0] not in values.keys():
+            tied = False
+        elif decisions is not None and decisions.thresholds is not None:
+            tied = abs(values[self.config.labels[0]] - decisions.thresholds[0]) < tolerance
+        else:
+            tied = values[labels[1]] - values[labels[0]] < 2 * tolerance
+        return ("label",) if tied else ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from pocketbert_runtime.answers.probabilities import described_probabilities, sigmoid_of, threshold_logits
+from pocketbert_runtime.answers.base import Evidence
+from pocketbert_runtime.answers.probabilities import check_labels, described_probabilities, sigmoid_of, threshold_logits
 from pocketbert_runtime.answers.texts import TextAnswers
 
 
@@ -33,6 +35,7 @@ class LabelAnswers(TextAnswers):
     ) -> list[dict[str, Any]]:
         """Returns `labels`, and `probabilities` by label or the best as `top`; see `described_probabilities`."""
         names = self.config.labels
+        check_labels(names, logits)
         return [
             {
                 "labels": [label for label, is_given in zip(names, decided, strict=True) if is_given],
@@ -40,3 +43,20 @@ class LabelAnswers(TextAnswers):
             }
             for values, decided in zip(logits, self.decide(logits), strict=True)
         ]
+
+    def near_ties(
+        self, expected: Mapping[str, Any], answer: Mapping[str, Any], tolerance: float, evidence: Evidence
+    ) -> Collection[str]:
+        """The labels, if each of the differing ones has a probability nearer to its threshold than the tolerance."""
+        decisions, names = self.config.decisions, self.config.labels
+        thresholds = (decisions and decisions.thresholds) or [0.5] * len(names)
+        others, labels = expected["labels"], answer["labels"]
+        # A label twice, in another order or outside the list is no near tie.
+        if not isinstance(others, list) or others != [name for name in names if name in others]:
+            return ()
+        tied = all(
+            abs(answer["probabilities"][name] - threshold) < tolerance
+            for name, threshold in zip(names, thresholds, strict=True)
+            if (name in others) != (name in labels)
+        )
+        return ("labels",) if tied else ()

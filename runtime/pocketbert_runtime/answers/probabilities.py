@@ -8,12 +8,22 @@ from typing import Any
 import numpy as np
 
 from pocketbert_runtime.decision_config import DecisionConfig
+from pocketbert_runtime.errors import UserError
 
 
 def probabilities_of(logits: np.ndarray) -> np.ndarray:
     """Softmax over classes, float64 [N, classes]."""
     shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def check_labels(labels: Sequence[str], logits: np.ndarray) -> None:
+    """Raises a `UserError` if logits [N, labels] have other labels; a hand-edited `bundle.json` may list others."""
+    if logits.shape[-1] != len(labels):
+        raise UserError(
+            f"a network must give a logit for each label, of which there are {len(labels)}; received "
+            f"{logits.shape[-1]} logits; export the bundle again"
+        )
 
 
 def sigmoid_of(logits: np.ndarray) -> np.ndarray:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pocketbert_runtime.answers.base import Answers
+from pocketbert_runtime.answers.base import Answers, Evidence
 from pocketbert_runtime.answers.best_spans import MAX_ANSWER_TOKENS, N_BEST, Answer, Answered, answer_questions
 from pocketbert_runtime.answers.inputs import texts_and_pairs
 from pocketbert_runtime.errors import UserError
@@ -59,6 +59,30 @@ class SpanAnswers(Answers):
             max_answer_tokens=max_answer_tokens,
         )
         return [_described(answered, self.config.null_threshold, n_best) for _, answered in answers]
+
+    def near_ties(
+        self, expected: Mapping[str, Any], answer: Mapping[str, Any], tolerance: float, evidence: Evidence
+    ) -> Collection[str]:
+        """The answer and its offsets, if its score exceeds the other one's by less than twice the tolerance.
+
+        If one of both is empty: all members, if the null threshold is as near.
+        """
+        scores = [part["score"] for part in (expected, answer)]
+        texts = [part["answer"] for part in (expected, answer)]
+        if not isinstance(scores[0], int | float):
+            return ()
+        if texts.count("") == 1:
+            threshold = self.config.null_threshold
+            empty = texts.index("")
+            difference = scores[empty] - scores[1 - empty]
+            near = threshold is not None and abs(difference - threshold) < 2 * tolerance
+            return answer.keys() if near else ()
+        place = [expected[name] for name in ("answer", "start", "end")]
+        near = any(
+            [other[name] for name in ("answer", "start", "end")] == place and scores[1] - other["score"] < 2 * tolerance
+            for other in evidence.others
+        )
+        return ("answer", "start", "end") if near else ()
 
 
 def read_answers(

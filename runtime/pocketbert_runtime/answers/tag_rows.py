@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pocketbert_runtime.answers.probabilities import probabilities_of
+from pocketbert_runtime.answers.probabilities import check_labels, probabilities_of
 from pocketbert_runtime.answers.tags import OUTSIDE, WordSpan, iob2, prefixed, spans_of
 from pocketbert_runtime.answers.words import continues
 from pocketbert_runtime.forward import Outputs
@@ -84,6 +84,7 @@ class TagRows:
 
     def tags(self, outputs: Outputs) -> list[list[str]]:
         """Each word's predicted IOB2 tag, from any scheme (see `tags.spans_of`); `O` for words without a token."""
+        check_labels(self._labels, outputs[self._output])
         names = [prefixed(label) for label in self._labels]
         best = outputs[self._output].argmax(axis=-1)
         return [

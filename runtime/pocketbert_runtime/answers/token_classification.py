@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pocketbert_runtime.answers.base import Answers
+import numpy as np
+
+from pocketbert_runtime.answers.base import Answers, Evidence
 from pocketbert_runtime.answers.inputs import texts_and_pairs
+from pocketbert_runtime.answers.probabilities import probabilities_of
 from pocketbert_runtime.answers.tag_rows import TEXTS_A_CALL, TagRows
 from pocketbert_runtime.answers.words import split_words
 from pocketbert_runtime.errors import UserError
@@ -49,6 +52,30 @@ class TagAnswers(Answers):
             rows = TagRows(self, chunk, [split_words(text) for text in chunk], tokenizer, options)
             answers += described_rows(rows, check_finite_answers(forward(rows.encoded)), soft_labels=soft_labels)
         return answers
+
+    def near_ties(
+        self, expected: Mapping[str, Any], answer: Mapping[str, Any], tolerance: float, evidence: Evidence
+    ) -> Collection[str]:
+        """The spans, if each of the differing ones has a token whose two best tags nearly tie."""
+        others, spans = ({_edges(span) for span in _spans(part)} for part in (expected, answer))
+        best = np.sort(probabilities_of(evidence.outputs[self.output_names[0]]), axis=1)
+        tied = evidence.offsets[best[:, -1] - best[:, -2] < 2 * tolerance]
+        uncertain = all(((tied[:, 0] < end) & (tied[:, 1] > start)).any() for start, end, _ in others ^ spans)
+        return ("spans",) if uncertain and others != spans else ()
+
+
+def _spans(answer: Mapping[str, Any]) -> Sequence[Any]:
+    spans = answer.get("spans")
+    return spans if isinstance(spans, list) else ()
+
+
+def _edges(span: Any) -> tuple[int, int, str]:
+    """A span's start, end and label; no span of a text for another value."""
+    values = span if isinstance(span, dict) else {}
+    start, end, label = values.get("start"), values.get("end"), values.get("label")
+    if type(start) is int and type(end) is int and isinstance(label, str):
+        return start, end, label
+    return -1, -1, ""
 
 
 def described_rows(rows: TagRows, outputs: Outputs, *, soft_labels: bool) -> list[dict[str, Any]]:

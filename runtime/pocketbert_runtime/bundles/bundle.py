@@ -13,11 +13,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from pocketbert_runtime.answers.classification import ClassAnswers
+from pocketbert_runtime.answers.embedding import OUTPUT as VECTOR_OUTPUT
 from pocketbert_runtime.answers.inputs import as_inputs
 from pocketbert_runtime.answers.multi_label import LabelAnswers
-from pocketbert_runtime.answers.table import answers_of
+from pocketbert_runtime.answers.table import ANSWERS, answers_of
 from pocketbert_runtime.bundles.bundle_forward import BundleForward
 from pocketbert_runtime.bundles.description import (
+    ANSWERS_FILE,
     MODEL_FILE,
     Description,
     file_problems,
@@ -27,6 +29,13 @@ from pocketbert_runtime.bundles.description import (
     signature_name,
 )
 from pocketbert_runtime.bundles.files import BUNDLE_FILE, BundleFiles, bundle_files
+from pocketbert_runtime.bundles.golden_answers import (
+    MOST_BYTES,
+    GoldenLine,
+    GoldenReader,
+    read_lines,
+    shown_problems,
+)
 from pocketbert_runtime.bundles.interpreters import Interpreters
 from pocketbert_runtime.bundles.pair_forward import HEAD_FILE, PairForward, is_separate
 from pocketbert_runtime.errors import UserError, raise_if_any
@@ -68,6 +77,7 @@ class Bundle:
       output_names: every signature's outputs.
       output_type: the outputs' type in the file; `run` returns float32.
       vocabulary: the tokenizer's files and options.
+      tolerance: largest difference of a probability, score or vector element from the golden answers; see `check`.
     """
 
     def __init__(
@@ -89,7 +99,7 @@ class Bundle:
         self.task, self.pair_task = description.task, description.pair_task
         self.recipe, self.lengths = description.recipe, description.lengths
         self.output_names, self.output_type = description.output_names, description.output_type
-        self.vocabulary = description.vocabulary
+        self.vocabulary, self.tolerance = description.vocabulary, description.tolerance
         self._model = Interpreters(files.model(MODEL_FILE), threads, weight_cache=weight_cache)
         self._head = None if self.pair_task is None else Interpreters(files.model(HEAD_FILE), threads)
 
@@ -213,6 +223,36 @@ class Bundle:
             raise UserError(f"predict_proba is for classes or labels of a text; received {task.kind}; call predict")
         return task.probabilities(predictor.logits(texts))
 
+    def check(self) -> None:
+        """Compares ids, offsets and answers with the golden ones in `answers.jsonl`.
+
+        Call it once in the environment of your app: another runtime or processor sums in another order.
+
+        Raises:
+          UserError: names the lines with other ids or offsets, with a number that differs by more than `tolerance`, or
+            with another label or span, unless two choices nearly tie; or `answers.jsonl` is damaged.
+        """
+        problems = self.golden_problems()
+        raise_if_any(shown_problems(problems), f"bundle {self.directory} must give its golden answers; {ANSWERS_FILE}")
+
+    def golden_problems(self) -> list[str]:
+        """Lists the golden lines that differ; see `check`."""
+        self._model.require_open()
+        return self.golden_reader().problems(self.golden_lines, self.tolerance)
+
+    def golden_reader(self) -> GoldenReader:
+        """Returns what encodes and answers golden texts as `predict` does."""
+        config = self.pair_task or self.task
+        if config is None or config.kind not in ANSWERS:
+            return GoldenReader(None, self.tokenizer, self.lengths[-1])
+        predictor = self.predictor()
+        return GoldenReader(predictor.task, self.tokenizer, predictor.max_length, predictor.forward)
+
+    @cached_property
+    def golden_lines(self) -> tuple[GoldenLine, ...]:
+        """The lines of `answers.jsonl`, read on first use; raises a `UserError` if the file is damaged."""
+        return read_lines(self._files.read(ANSWERS_FILE, MOST_BYTES), self.directory / ANSWERS_FILE)
+
     def predictor(self, **windows: int | None) -> Predictor:
         """Returns a predictor.
 
@@ -233,6 +273,12 @@ class Bundle:
     ) -> AnyPredictor:
         """Returns a predictor from `make` for a task; for `config` see `forward`."""
         self._model.require_open()
+        names = (VECTOR_OUTPUT,) if is_separate(config) else task.output_names
+        if missing := [name for name in names if name not in self.output_names]:
+            raise UserError(
+                f"{self.directory / BUNDLE_FILE} must have the output {missing[0]} for {task.kind}; received "
+                f"{', '.join(self.output_names)}; export the bundle again"
+            )
         longest = task.max_length(self.lengths[-1])
         room = f"the bundle's longest length, {longest}"
         max_length, windows = fitting_windows(task, windows, longest, longest, room)

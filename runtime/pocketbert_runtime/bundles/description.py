@@ -21,18 +21,18 @@ from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
 
 MODEL_FILE = "model.tflite"
 LABELS_FILE = "labels.txt"
-# For bundles with a WordPiece tokenizer, and for those with another one, named by kind.
-SCHEMA_VERSION, OTHER_TOKENIZERS_VERSION = 2, 3
+ANSWERS_FILE = "answers.jsonl"
+SCHEMA_VERSION = 4
 # No path may leave the folder. The last part rejects a trailing line break, which Python's `$` would match.
 FILE_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$(?!\n)"
-# Enough for goldens with long paragraphs. Larger files are refused before they are parsed.
+# Larger files are refused before they are parsed.
 MOST_BYTES = 1 << 24
 
 # Members that the runtime reads; there are others.
 _MEMBERS = {
     "schema_version": int, "task": dict[str, Any] | None, "pairs": dict[str, Any] | None,
     "signatures": list[dict[str, Any]], "outputs": list[dict[str, Any]], "tokenizer": dict[str, Any], "recipe": str,
-    "files": dict[str, dict[str, Any]],
+    "files": dict[str, dict[str, Any]], "answers": dict[str, Any],
 }  # fmt: skip
 _TASK = {
     "kind": str, "name": str, "labels": list[str], "null_threshold": float | None, "embedding": dict[str, Any] | None,
@@ -47,11 +47,17 @@ _OPTIONS = ("lowercase", "strip_accents", "tokenize_chinese_chars")
 _SIGNATURE = {"name": str, "length": int}
 _OUTPUT = {"name": str, "dtype": str}
 _FILE = {"sha256": str, "size_bytes": int}
+_ANSWERS = {"file": str, "sha256": str, "tolerance": float}
 
 
 def signature_name(length: int) -> str:
     """Names the signature for texts up to `length` tokens."""
     return f"length_{length}"
+
+
+def length_file(length: int) -> str:
+    """Names the file with that signature alone, for clients without signatures; a bundle has them on request."""
+    return f"model_{length}.tflite"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,8 @@ class Description:
       recipe: the recipe's name.
       vocabulary: the tokenizer's files and options.
       files: name → SHA-256 and size, for all other files.
+      tolerance: largest difference of a probability, score or vector element from `answers.jsonl` on another runtime
+        or processor.
     """
 
     task: TaskConfig | None
@@ -77,6 +85,7 @@ class Description:
     recipe: str
     vocabulary: Vocabulary
     files: Mapping[str, Mapping[str, Any]]
+    tolerance: float
 
     @classmethod
     def of(cls, content: Any, directory: Path) -> Description:
@@ -99,6 +108,7 @@ class Description:
                 f"{where} must have outputs, and signatures with positive lengths; received {len(outputs)} outputs and "
                 f"lengths {', '.join(map(str, lengths)) or 'none'}; export the bundle again"
             )
+        files = {name: read_members(entry, _FILE, f"{where}: files.{name}") for name, entry in members["files"].items()}
         return cls(
             task=None if members["task"] is None else _task(members["task"], f"{where}: task"),
             pair_task=pair_task,
@@ -107,9 +117,8 @@ class Description:
             output_type=outputs[0]["dtype"],
             recipe=members["recipe"],
             vocabulary=vocabulary_in(directory, members["tokenizer"]),
-            files={
-                name: read_members(entry, _FILE, f"{where}: files.{name}") for name, entry in members["files"].items()
-            },
+            files=files,
+            tolerance=_tolerance(members["answers"], files, f"{where}: answers"),
         )
 
 
@@ -118,7 +127,7 @@ def read_content(files: BundleFiles) -> Any:
     path = files.path / BUNDLE_FILE
     content = parse_json(files.read(BUNDLE_FILE, MOST_BYTES), path, most_bytes=MOST_BYTES)
     version = content.get("schema_version") if isinstance(content, dict) else None
-    if isinstance(version, int) and version < SCHEMA_VERSION:
+    if type(version) is int and version < SCHEMA_VERSION:
         raise UserError(
             f"{path} must have schema_version {SCHEMA_VERSION}; received {version}, written by an earlier pocketbert; "
             "export the bundle again"
@@ -134,10 +143,10 @@ def read_description(files: BundleFiles) -> Description:
     """
     content = read_content(files)
     version = content.get("schema_version") if isinstance(content, dict) else None
-    if type(version) is int and version > OTHER_TOKENIZERS_VERSION:
+    if type(version) is int and version > SCHEMA_VERSION:
         raise UserError(
-            f"{files.path / BUNDLE_FILE} must have schema_version {SCHEMA_VERSION} or {OTHER_TOKENIZERS_VERSION}; "
-            f"received {version}, written by a later pocketbert; update pocketbert-runtime"
+            f"{files.path / BUNDLE_FILE} must have schema_version {SCHEMA_VERSION}; received {version}, written by a "
+            "later pocketbert; update pocketbert-runtime"
         )
     return Description.of(content, files.path)
 
@@ -184,7 +193,8 @@ def required_files(vocabulary: Vocabulary, *, has_labels: bool, has_pairs: bool)
       has_pairs: whether a head reads separate pairs.
     """
     tokenizer = [*vocabulary.rules.files, *([ADDED_NAME] if vocabulary.added else [])]
-    return [MODEL_FILE, *tokenizer, *([LABELS_FILE] if has_labels else []), *([HEAD_FILE] if has_pairs else [])]
+    files = [MODEL_FILE, ANSWERS_FILE, *tokenizer]
+    return [*files, *([LABELS_FILE] if has_labels else []), *([HEAD_FILE] if has_pairs else [])]
 
 
 def vocabulary_in(directory: Path, tokenizer: Mapping[str, Any]) -> Vocabulary:
@@ -223,6 +233,20 @@ def _all_members(value: Any, kinds: Mapping[str, Any], where: str) -> dict[str, 
     if unknown := [name for name in value if name not in kinds]:
         raise UserError(f"{where}: {unknown[0]!r:.60} is unknown and may change answers; update pocketbert-runtime")
     return members
+
+
+def _tolerance(value: Any, files: Mapping[str, Mapping[str, Any]], where: str) -> float:
+    """Reads the tolerance of the golden answers; their digest is also among the files'."""
+    members = read_members(value, _ANSWERS, where)
+    listed = files.get(ANSWERS_FILE, {}).get("sha256")
+    if members["file"] != ANSWERS_FILE or listed not in (None, members["sha256"]):
+        raise UserError(
+            f"{where} must have the file {ANSWERS_FILE} and its sha256 {listed}; received {members['file']!r:.60} and "
+            f"{members['sha256']!r:.70}; export the bundle again"
+        )
+    if members["tolerance"] < 0:
+        raise UserError(f"{where}: tolerance must be at least 0; received {members['tolerance']}; export it again")
+    return float(members["tolerance"])
 
 
 def _entries(values: list[Any], kinds: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ def test_another_language_gives_one_warning(shared: Path, vocabulary: str, langu
 
 
 @pytest.mark.usefixtures("eager")
-def test_unlabelled_texts_are_counted_too(tmp_path: Path) -> None:
+def test_every_counted_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n", encoding="utf-8")
     parts = {
@@ -167,4 +167,5 @@ def test_unlabelled_texts_are_counted_too(tmp_path: Path) -> None:
     data = pb.TaskData(task=pb.TaskConfig(kind="classification", labels=("x", "y")), **parts)
     tokenizer = pb.WordPieceTokenizer(path, truncation="tail")
     cut = [warning for warning in training_warnings(data, tokenizer.vocabulary, 4) if warning.kind == "truncated"]
-    assert len(cut) == 1 and cut[0].startswith("train.csv: 3 of 7 texts are longer than 4 tokens and are cut (tail);")
+    line = "train.csv, dev.csv, unlabelled.csv: 3 of 7 texts are longer than 4 tokens and are cut (tail);"
+    assert len(cut) == 1 and cut[0].startswith(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bundle_folders
+import golden_checks
 import numpy as np
 import pandas
 import pytest
@@ -85,6 +86,8 @@ def test_bundle_answers_as_the_model(model: Model, bundle: pb.Bundle) -> None:
         np.testing.assert_allclose(shares, expected, atol=1e-4)
         assert [answer["label"] for answer in answers] == [LABELS[index] for index in expected.argmax(axis=1)]
         assert len({answer["label"] for answer in answers}) > 1
+    lines = golden_checks.check_golden_answers(bundle.directory, model)
+    assert all(len(line["windows"]) == 2 for line in lines)
 
 
 @pytest.mark.nightly
@@ -100,6 +103,7 @@ def test_other_heads_and_families(config: str, kind: str, tmp_path: Path) -> Non
     data = pairs(9, seed=7)
     logits = bundle.predictor().logits(data.texts, data.pairs)
     np.testing.assert_allclose(logits.reshape(9, -1), raw(model, data), atol=2e-4, rtol=1e-3)
+    golden_checks.check_golden_answers(bundle.directory, model)
 
 
 def test_app_can_keep_the_vectors(model: Model, bundle: pb.Bundle) -> None:

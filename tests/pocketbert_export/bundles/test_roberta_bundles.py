@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import golden_checks
 import networks
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_bundle_has_the_tokenizer(made: tuple[str, Path]) -> None:
     kind, folder = made
     description = json.loads((folder / "bundle" / "bundle.json").read_text())
-    assert description["schema_version"] == 3 and description["tokenizer"]["kind"] == kind
+    assert description["schema_version"] == 4 and description["tokenizer"]["kind"] == kind
     for name in FILES[kind]:
         assert (folder / "bundle" / name).read_bytes() == (folder / "model" / name).read_bytes()
     bundle, model = Bundle.open(folder / "bundle"), pb.from_pretrained(folder / "model")
@@ -53,6 +54,8 @@ def test_bundle_has_the_tokenizer(made: tuple[str, Path]) -> None:
         assert one["label"] == other["label"]
         # Two float32 implementations of a network with one layer.
         np.testing.assert_allclose([*one["probabilities"].values()], [*other["probabilities"].values()], atol=2e-5)
+    lines = golden_checks.check_golden_answers(folder / "bundle", model)
+    assert not any("type_ids" in window for line in lines for window in line["windows"])
 
 
 def test_verification_compares_the_tokens(made: tuple[str, Path], tmp_path: Path) -> None:

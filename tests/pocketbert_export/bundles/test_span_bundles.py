@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import golden_checks
 import numpy as np
 import pytest
 import tiny_finetuning
@@ -65,6 +66,8 @@ def test_gate_scores_questions_and_keeps_threshold(made: dict[str, Path]) -> Non
     assert golden.text == "the film"
     tokens = bundle.tokenizer([golden.text], [golden.pair], max_length=golden.length, pad_to=golden.length)
     np.testing.assert_array_equal(tokens["input_word_ids"], golden.inputs["input_word_ids"])
+    lines = golden_checks.check_golden_answers(made["bundle"], model)
+    assert max(len(line["windows"]) for line in lines) > 1
 
 
 def test_model_and_bundle_predict_same_answers(made: dict[str, Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import golden_checks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -69,6 +70,7 @@ def test_bundle_answers_for_the_kept_tokens(exported: Path, small_directory: Pat
         np.testing.assert_allclose(received, expected, atol=TOLERANCE * np.abs(expected).max())
     own = pb.from_pretrained(exported / "model")
     np.testing.assert_allclose(own(own.tokenizer([TEXT], max_length=LENGTH))["logits"].numpy()[0], expected, atol=1e-5)
+    golden_checks.check_golden_answers(exported / "bundle", own)
 
 
 @pytest.mark.nightly

@@ -35,6 +35,7 @@ from pocketbert_export.clients.mediapipe_files import (
     task_file,
     write_task_files,
 )
+from pocketbert_export.exporter import export
 from pocketbert_export.tflite.graph import operator_name
 from pocketbert_export.tflite.model_metadata import append_files
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -90,6 +91,13 @@ def test_multi_label_scores_are_independent(tmp_path: Path, small_model) -> None
     runner = Interpreter(model_content=task_file(result, 7)).get_signature_runner()
     received = runner(**{name: np.asarray(array) for name, array in inputs.items()})["scores"]
     np.testing.assert_allclose(received, 1 / (1 + np.exp(-logits)), atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_int4_blocks_keep_their_scales(small_directory: Path, tmp_path: Path) -> None:
+    # No operator reads the scales; writing compares each file with the golden outputs.
+    bundle = export(small_directory, tmp_path / "bundle", recipe="dynamic_wi4", lengths=(7, 19))
+    assert len(write_task_files(bundle, tmp_path / "files", TEXTS)["files"]) == 2
 
 
 def test_differing_tokenizations_are_counted(bundle: Bundle) -> None:

@@ -1,4 +1,4 @@
-"""The code that apps run before MediaPipe prepares texts as Python does: Kotlin of the docs as Java, JavaScript."""
+"""The code that apps run before MediaPipe prepares texts as Python does: Kotlin of the docs, run as Java."""
 
 from __future__ import annotations
 
@@ -59,11 +59,6 @@ class Prepare {
     }
 }
 """
-JAVASCRIPT = """
-%s
-const texts = require("fs").readFileSync(0, "utf8").split("\\0");
-process.stdout.write(texts.map((text) => prepare(text) + "\\0").join(""));
-"""
 
 
 def program(name: str) -> str:
@@ -96,15 +91,6 @@ def test_kotlin_of_the_page_prepares_as_python_does(tmp_path: Path) -> None:
         code = code.replace(kotlin, java)
     (tmp_path / "Prepare.java").write_text(JAVA % code, encoding="utf-8")
     check_program([program("java"), "-Dfile.encoding=UTF-8", str(tmp_path / "Prepare.java")])
-
-
-def test_javascript_of_the_page_prepares_as_python_does(tmp_path: Path) -> None:
-    path = ROOT / "benchmarks" / "pocketbert_bench" / "templates" / "try.js"
-    script = path.read_text(encoding="utf-8")
-    constants = re.findall(r"^const (?:SPACE|CONTROL) = .*$", script, flags=re.MULTILINE)
-    (function,) = re.findall(r"^function prepare\(.*?^}$", script, flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "prepare.js").write_text(JAVASCRIPT % "\n".join([*constants, function]), encoding="utf-8")
-    check_program([program("node"), str(tmp_path / "prepare.js")])
 
 
 def test_swift_of_the_page_lower_cases_code_points() -> None:

@@ -89,10 +89,12 @@ def test_commands_name_the_cut_texts(run: Path, tmp_path: Path, capsys: pytest.C
     export = ["export", f"--model={run / 'run'}", "--recipe=float32", "--lengths=11,19", f"--file={run / 'dev.csv'}"]
     assert cli.main([*export, f"--output={tmp_path / 'again'}"]) == 0
     assert line in capsys.readouterr().err
-    again = [f"--train-file={run / 'train.csv'}", "--separator=;", "--text-column=review", "--label-column=mood"]
-    start = f"--model={run / 'start'}"
-    assert cli.main(["finetune", start, *again, "--epochs=1", "--max-length=19", f"--output={tmp_path / 'run'}"]) == 0
-    assert "train.csv: 5 of 60 texts have more than 19 tokens" in capsys.readouterr().err
+    files = [f"--model={run / 'start'}", f"--train-file={run / 'train.csv'}", f"--dev-file={run / 'dev.csv'}"]
+    columns = ["--separator=;", "--text-column=review", "--label-column=mood"]
+    again = ["--epochs=1", "--max-length=19", f"--output={tmp_path / 'run'}"]
+    assert cli.main(["finetune", *files, *columns, *again]) == 0
+    sources = f"{run / 'train.csv'}, {run / 'dev.csv'}"
+    assert f"{sources}: 10 of 83 texts are longer than 19 tokens and are cut (head)" in capsys.readouterr().err
 
 
 def test_objects_are_one_line(run: Path) -> None:

@@ -34,9 +34,12 @@ from faults import (
     recorded,
     renamed,
     shuffled,
+    swapped_answers,
     tensors,
     vocabulary,
+    window,
     without_longest_signature,
+    written,
 )
 from safetensors.numpy import load, save
 
@@ -110,32 +113,53 @@ REFUSED: dict[str, tuple[Inject, str]] = {
     "a file outside the folder": (outside("../vocab.txt"), "'../vocab.txt' does not match"),
     "a file with an absolute path": (outside("/etc/hostname"), "'/etc/hostname' does not match"),
     "an unknown member": (edited(lambda all_: all_.update(colour="red")), "'colour' was unexpected"),
-    "an earlier schema": (described(schema_version=1), "schema_version 2; received 1"),
+    "an earlier schema": (described(schema_version=3), "schema_version 4; received 3"),
     "an unknown recipe": (described(recipe="int3"), "the recipe must be one of float32, .* received 'int3'"),
-    "a golden without a mask": (golden(lambda one: one["inputs"].pop("input_mask")), "'input_mask' is a required"),
-    "a golden of another length": (golden(lambda one: one.update(length=8)), "length must be one of 7, 19; it is 8"),
-    "a golden with words as ids": (
-        golden(lambda one: one["inputs"].update(input_word_ids=[["the", "film"]])),
-        "'the' is not of type 'integer'",
-    ),
-    "a golden with ids outside the vocabulary": (
-        golden(lambda one: one["inputs"].update(input_word_ids=[[VOCAB_SIZE] * 7])),
-        f"ids must be below {VOCAB_SIZE}",
-    ),
-    "a NaN golden answer": (answers("0/outputs/logits", lambda array: array * np.nan), "must be finite"),
-    "a golden without an answer": (tensors(lambda all_: all_.pop("0/outputs/logits")), "it is missing"),
-    "an answer without a golden": (tensors(lambda all_: all_.update({"9/outputs/x": np.ones(1)})), "must hold no"),
-    "a golden answer of another shape": (
-        answers("1/outputs/logits", lambda array: array[:, :2]),
-        "must have one shape",
+    "no golden answers": (lambda folder: (folder / "answers.jsonl").unlink(), "answers.jsonl must be there"),
+    "another digest of the golden answers": (
+        edited(lambda all_: all_["answers"].update(sha256="0" * 64)),
+        "answers must have the file answers.jsonl and its sha256",
     ),
     "ten vocabulary lines too many": (
         vocabulary(lambda pieces: pieces + [f"more{number}" for number in range(10)]),
         f"vocab.txt must have {VOCAB_SIZE} lines",
     ),
-    "four labels for three logits": (labels((*MOODS, "more"), (*MOODS, "more")), "each of the 4 labels must have a"),
     "labels swapped in labels.txt alone": (labels(MOODS, REVERSED), "labels.txt must hold the labels"),
     "labels swapped in bundle.json alone": (labels(REVERSED, MOODS), "labels.txt must hold the labels"),
+}
+
+# What the golden answers are refused for when the gate, bench or an app reads them: fault → (injection, message).
+UNREADABLE: dict[str, tuple[Inject, str]] = {
+    "a golden without offsets": (window(offsets=None), "line 1: windows.0.: offsets must be a list; received None"),
+    "a golden longer than the longest length": (
+        window(ids=[2] * 20, type_ids=[0] * 20, offsets=[[0, 0]] * 20),
+        "line 1: a window must have at most 19 ids; it has 20",
+    ),
+    "a golden with words as ids": (window(ids=["the", "film"]), r"ids\[0\] must be a whole number; received 'the'"),
+    "a golden with ids outside the vocabulary": (
+        window(ids=[VOCAB_SIZE], type_ids=[0], offsets=[[0, 0]]),
+        f"ids must be below {VOCAB_SIZE}",
+    ),
+    "fewer offsets than ids": (window(offsets=[[0, 0]]), "a start and an end in offsets, and one of type_ids, for"),
+    "a golden without text": (golden(lambda line: line.pop("text")), "must have text, text and pair, or question and"),
+    "a cut line": (written("answers.jsonl", b'{"text":"a","windows":'), "must end with a line break; its last line is"),
+    "no JSON in a line": (written("answers.jsonl", b"{}\n{\n"), "line 1: windows must be a list; received None"),
+    "a golden probability that is no number": (
+        written("answers.jsonl", b'{"text":"a","windows":[],"answer":{"score":NaN}}\n'),
+        "line 1: a number must be finite; received NaN",
+    ),
+    "51 golden answers": (
+        lambda folder: bundle_folders.write_lines(folder, bundle_folders.golden_lines(folder)[:1] * 51),
+        "must have 1 to 50 lines and at most 200,000 bytes; received 51 lines",
+    ),
+    "a NaN golden answer": (answers("0/outputs/logits", lambda array: array * np.nan), "must be finite"),
+    "a golden without an answer": (tensors(lambda all_: all_.pop("0/outputs/logits")), "it is missing"),
+    "an answer without a golden": (tensors(lambda all_: all_.update({"90/outputs/x": np.ones(1)})), "must hold no"),
+    "a golden answer of another shape": (
+        answers("1/outputs/logits", lambda array: array[:, :2]),
+        "must have one shape",
+    ),
+    "four labels for three logits": (labels((*MOODS, "more"), (*MOODS, "more")), "each of the 4 labels must have a"),
 }
 
 # What the gate finds: fault → (injection, the check that fails, whether it takes the float model).
@@ -158,6 +182,26 @@ FOUND: dict[str, tuple[Inject, str, bool]] = {
         "vocabulary",
         False,
     ),
+    "a golden text with other offsets": (
+        golden(lambda line: line["windows"][0]["offsets"][1].__setitem__(1, 1)),
+        "tokenizer",
+        False,
+    ),
+    "a golden answer with another label": (
+        golden(
+            lambda line: line["answer"].update(label=next(mood for mood in MOODS if mood != line["answer"]["label"]))
+        ),
+        "answers",
+        False,
+    ),
+    "a golden probability that is off": (
+        golden(
+            lambda line: line["answer"]["probabilities"].update(fair=line["answer"]["probabilities"]["fair"] + 0.01)
+        ),
+        "answers",
+        False,
+    ),
+    "two golden answers swapped": (swapped_answers, "answers", False),
     "labels swapped everywhere": (labels(REVERSED, REVERSED), "task", True),
     "float golden answers of the wrong sign": (
         answers("/outputs/logits", np.negative),
@@ -265,6 +309,15 @@ def test_contradictory_bundle_does_not_open(fault: str, copy: Path) -> None:
     inject(copy)
     with pytest.raises(UserError, match=message) as raised:
         Bundle.open(copy)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
+def test_damaged_goldens_are_one_line(fault: str, copy: Path) -> None:
+    inject, message = UNREADABLE[fault]
+    inject(copy)
+    with pytest.raises(UserError, match=message) as raised:
+        _ = Bundle.open(copy).goldens
     assert "\n" not in str(raised.value)
 
 
@@ -383,3 +436,5 @@ def test_documented_fault_table_is_complete() -> None:
         assert documented[fault] == check.partition(":")[0]
     for fault in REFUSED:
         assert documented[fault] == "opening"
+    for fault in UNREADABLE:
+        assert documented[fault] == "reading"

@@ -188,7 +188,7 @@ FORGED: dict[str, tuple[Any, str]] = {
         "the check beauty on litert must not be there",
     ),
     "one check twice": (recorded(lambda all_: all_["checks"].append(all_["checks"][-1])), "one stands twice"),
-    "one check less": (recorded(lambda all_: all_["checks"].pop()), "the check metric on litert must be there"),
+    "one check less": (recorded(lambda all_: all_["checks"].pop()), "the check answers on litert must be there"),
     "a text as value": (gate_check("labels", measured="1.0"), "checks[21]: measured must be a number; received '1.0'"),
     "a list": (lambda folder: write_verification(folder, "[]"), "it must be an object; received []"),
     "garbage": (lambda folder: write_verification(folder, "\x00garbage"), "verification.json"),

@@ -106,8 +106,16 @@ def changed(member: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("schema_version", 1), "received 1, written by an earlier pocketbert; export the bundle again"),
-        (changed("schema_version", 4), "received 4, written by a later pocketbert; update pocketbert-runtime"),
+        (changed("schema_version", 3), "must have schema_version 4; received 3, written by an earlier .*; export the"),
+        (changed("schema_version", 5), "received 5, written by a later pocketbert; update pocketbert-runtime"),
+        (changed("schema_version", True), "schema_version must be a whole number; received True"),
+        (changed("answers", ...), "answers must be an object; received None"),
+        (changed("answers.tolerance", ...), "answers: tolerance must be a number; received None"),
+        (changed("answers.tolerance", -1), "tolerance must be at least 0; received -1"),
+        (changed("answers.file", "../answers"), "answers must have the file answers.jsonl and its sha256"),
+        (changed("outputs", [{"name": "logits"}]), r"outputs\[0\]: dtype must be a string; received None"),
+        (changed("signatures", [{"length": 7}]), r"signatures\[0\]: name must be a string; received None"),
+        (changed("recipe", ...), "recipe must be a string; received None"),
         (changed("schema_version", "2"), "schema_version must be a whole number; received '2'"),
         (changed("files", ...), "files must be an object; received None"),
         (changed("signatures", []), "received 1 outputs and lengths none"),
@@ -199,7 +207,7 @@ def test_file_that_is_no_model_is_refused(copy: Path) -> None:
 def test_separate_pairs_name_both_tasks(tmp_path: Path) -> None:
     texts = {"kind": "embedding", "name": "", "labels": [], "embedding": {"pooling": "cls", "normalize": False}}
     content = {
-        "schema_version": 2,
+        "schema_version": 4,
         "task": texts,
         "pairs": {"task": {"kind": "regression", "name": "sts", "labels": []}},
         "signatures": [{"name": "length_9", "length": 9}, {"name": "length_5", "length": 5}],
@@ -207,6 +215,7 @@ def test_separate_pairs_name_both_tasks(tmp_path: Path) -> None:
         "tokenizer": {"vocab_size": 3, "kind": "byte_bpe", "add_prefix_space": True, "truncation": "tail"},
         "recipe": "dynamic_wi8",
         "files": {},
+        "answers": {"file": "answers.jsonl", "sha256": "0" * 64, "tolerance": 0.01},
     }
     description = Description.of(content, tmp_path)
     assert description.task is not None and description.task.embedding is not None

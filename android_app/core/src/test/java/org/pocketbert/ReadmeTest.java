@@ -3,6 +3,9 @@ package org.pocketbert;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertThrows;
 
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
 import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -10,7 +13,11 @@ import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Stream;
+import java.util.zip.ZipEntry;
+import java.util.zip.ZipOutputStream;
 import org.junit.Test;
+import org.pocketbert.bundle.Answer;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Classification;
 import org.pocketbert.bundle.LabelledSpan;
@@ -91,6 +98,42 @@ public class ReadmeTest {
       double probability = found.probabilities.get(bundle.labels().get(0));
       assertEquals(true, bundle.labels().contains(label));
       assertEquals(0.5, probability, 0.5);
+    }
+  }
+
+  /** Stands for Android's context and its assets. */
+  private static final class Context {
+    Context getAssets() {
+      return this;
+    }
+
+    InputStream open(String name) throws Exception {
+      assertEquals("bundle.zip", name);
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+      try (ZipOutputStream archive = new ZipOutputStream(bytes);
+          Stream<Path> files = Files.list(bundleFolder())) {
+        for (Path file : (Iterable<Path>) files::iterator) {
+          archive.putNextEntry(new ZipEntry(file.getFileName().toString()));
+          archive.write(Files.readAllBytes(file));
+        }
+      }
+      return new ByteArrayInputStream(bytes.toByteArray());
+    }
+  }
+
+  @Test
+  public void pipeline() throws Exception {
+    Context context = new Context();
+    try (Pipeline pipeline = Pipeline.open(context.getAssets().open("bundle.zip"))) {
+      String label = pipeline.classifier().classify("Not bad!").label;  // null for a text that the bundle rejects
+      assertEquals(true, pipeline.bundle().labels().contains(label));
+      assertThrows(
+          UserError.class,
+          () -> {
+            Answer answer = pipeline.questionAnswerer().answer("Who wrote it?", "Ada wrote the first program.");
+            String words = answer.text;  // empty if the paragraph has no answer
+            words.isEmpty();
+          });
     }
   }
 

@@ -25,7 +25,6 @@ import java.util.List;
 import java.util.Map;
 import org.junit.Test;
 import org.junit.runner.RunWith;
-import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.json.Json;
 import org.robolectric.Robolectric;
 import org.robolectric.RobolectricTestRunner;
@@ -75,21 +74,6 @@ public class MainActivityTest {
     public void drawLine(float fromX, float fromY, float toX, float toY, Paint paint) {
       lines.add(fromX + " " + fromY + " " + toX + " " + toY + (paint.getPathEffect() == null ? "" : " dashed"));
     }
-  }
-
-  private static void writeResult(String name, long started, double... latencyUs) throws IOException {
-    Map<String, Object> measurement = new LinkedHashMap<>();
-    measurement.put("label", "tiny");
-    measurement.put("model_sha256", "a");
-    measurement.put("length", 17);
-    measurement.put("threads", 1);
-    measurement.put("warmed_up", latencyUs.length > 1);
-    measurement.put("error", null);
-    measurement.put("latency_us", latencyUs);
-    Path path = Files.createDirectories(Phone.files().resolve("results")).resolve(name);
-    List<String> notes = new ArrayList<>();
-    ResultFile.write(
-        path, ResultFile.of("t", started, "device", new HashMap<>(), Arrays.asList(measurement), notes), false);
   }
 
   @Test
@@ -192,8 +176,8 @@ public class MainActivityTest {
   @Test
   public void resultIsComparedWithPrevious() throws Exception {
     Phone.push("tiny");
-    writeResult("old.json", 0, 4000, 4000, 4000);
-    writeResult("new.json", 60_000, 2900, 3000, 3200, 3000, 9900);
+    Phone.writeResult("old.json", 0, 4000, 4000, 4000);
+    Phone.writeResult("new.json", 60_000, 2900, 3000, 3200, 3000, 9900);
     Activity activity = open().get();
     Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);
     // 90th percentile of five: 0.6 of the way from the fourth to the fifth.
@@ -223,7 +207,7 @@ public class MainActivityTest {
   @Test
   public void aResultToDoubtSaysSo() throws Exception {
     Phone.push("tiny");
-    writeResult("unsteady.json", 0, 3000);
+    Phone.writeResult("unsteady.json", 0, 3000);
     Activity activity = open().get();
     Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);
     assertTrue(text(activity, R.id.result).endsWith(activity.getString(R.string.unsteady)));
@@ -239,10 +223,10 @@ public class MainActivityTest {
 
   @Test
   public void otherFilesAreNotShown() throws Exception {
-    writeResult("good.json", 0, 3000, 3000, 3000);
-    writeResult("timeless.json", 60_000, 4000, 4000);
+    Phone.writeResult("good.json", 0, 3000, 3000, 3000);
+    Phone.writeResult("timeless.json", 60_000, 4000, 4000);
     change("timeless.json", "\"created\": \"[^\"]*\"", "\"created\": null");
-    writeResult("numberless.json", 120_000, 5000, 5000);
+    Phone.writeResult("numberless.json", 120_000, 5000, 5000);
     change("numberless.json", "\"latency_us\": \\[[^\\]]*]", "\"latency_us\": []");
     Activity activity = open().get();
     Phone.await(() -> activity.findViewById(R.id.result).getVisibility() == View.VISIBLE);

@@ -11,9 +11,13 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BooleanSupplier;
+import org.pocketbert.benchmark.ResultFile;
 import org.pocketbert.device.StateLine;
 import org.pocketbert.json.Json;
 import org.robolectric.RuntimeEnvironment;
@@ -40,6 +44,22 @@ final class Phone {
       }
     }
     return folder;
+  }
+
+  /** Writes a result of the test bundle as the app would. */
+  static void writeResult(String name, long started, double... latencyUs) throws IOException {
+    Map<String, Object> measurement = new LinkedHashMap<>();
+    measurement.put("label", "tiny");
+    measurement.put("model_sha256", "a");
+    measurement.put("length", 17);
+    measurement.put("threads", 1);
+    measurement.put("warmed_up", latencyUs.length > 1);
+    measurement.put("error", null);
+    measurement.put("latency_us", latencyUs);
+    Path path = Files.createDirectories(files().resolve("results")).resolve(name);
+    List<String> notes = new ArrayList<>();
+    ResultFile.write(
+        path, ResultFile.of("t", started, "device", new HashMap<>(), Arrays.asList(measurement), notes), false);
   }
 
   /** Runs the main thread until a condition holds. */

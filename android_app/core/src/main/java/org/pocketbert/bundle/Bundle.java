@@ -1,6 +1,7 @@
 package org.pocketbert.bundle;
 
-import java.io.IOException;
+import java.io.ByteArrayInputStream;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
@@ -19,8 +20,8 @@ import org.pocketbert.tokenizer.Tokenizer;
 /**
  * An opened bundle from {@code pocketbert export}. Its checks read the same bytes as the runtime.
  *
- * <p>The model is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no other app
- * can write.
+ * <p>The model in a folder is mapped, not copied, so the runtime reads the memory that was hashed. Keep bundles where no
+ * other app can write. The members of a zip archive are read into memory.
  */
 public final class Bundle {
   /** The input that holds token ids. */
@@ -34,6 +35,7 @@ public final class Bundle {
 
   static final String DESCRIPTION = "bundle.json";
   static final String GOLDENS = "goldens.safetensors";
+  static final String ANSWERS = "answers.jsonl";
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   private static final String HEAD = "head.tflite";
@@ -42,45 +44,64 @@ public final class Bundle {
   private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
-  private final Path directory;
+  private final String name;
+  private final String source;
   private final Description description;
   private final ByteBuffer model;
   private final ByteBuffer head;
   private final Tokenizer tokenizer;
-  private final List<Golden> goldens;
+  private final Goldens goldens;
 
-  private Bundle(
-      Path directory,
-      Description description,
-      ByteBuffer model,
-      ByteBuffer head,
-      Tokenizer tokenizer,
-      List<Golden> goldens) {
-    this.directory = directory;
+  private Bundle(BundleFiles files, Description description, Map<String, ByteBuffer> contents, Tokenizer tokenizer) {
+    name = files.name;
+    source = files.source;
     this.description = description;
-    this.model = model;
-    this.head = head;
     this.tokenizer = tokenizer;
-    this.goldens = goldens;
+    model = contents.get(MODEL);
+    head = contents.get(HEAD);
+    goldens = new Goldens(this, description, contents.get(ANSWERS), contents.get(GOLDENS));
   }
 
   /**
-   * Opens a bundle after all checks that need no runtime: file digests, consistency of the files, and the ids of every
-   * golden example.
+   * Opens a bundle, and compares all files with their digests, and tokenizer and labels with bundle.json. {@link #check}
+   * compares ids and answers with the golden ones.
    *
-   * @param path its folder
+   * @param path its folder, or a zip file of it
    * @throws UserError lists every missing or damaged file, or every inconsistency, in one line
    */
   public static Bundle open(Path path) {
-    Description description = describe(path);
-    Path directory = real(path);
+    return open(BundleFiles.of(path));
+  }
+
+  /**
+   * Opens a bundle in a zip archive.
+   *
+   * @param archive all its bytes
+   * @throws UserError if the archive is damaged, or has names outside one folder; see also {@link #open(Path)}
+   */
+  public static Bundle open(byte[] archive) {
+    return open(new ByteArrayInputStream(archive));
+  }
+
+  /**
+   * Opens a bundle in a zip archive, such as an asset of an Android app.
+   *
+   * @param archive read to the archive's last file, and closed
+   * @throws UserError if the archive is damaged, or has names outside one folder; see also {@link #open(Path)}
+   */
+  public static Bundle open(InputStream archive) {
+    return open(new ZipFiles(archive, "archive", "archive"));
+  }
+
+  private static Bundle open(BundleFiles files) {
+    Description description = describe(files);
     List<String> problems = new ArrayList<>();
     Map<String, ByteBuffer> contents = new LinkedHashMap<>();
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
       String name = file.getKey();
       try {
         long most = MAPPED.contains(name) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
-        ByteBuffer content = CheckedFile.map(directory, name, most);
+        ByteBuffer content = files.read(name, most);
         file.getValue().check(content);
         contents.put(name, content);
       } catch (CheckedFile.Unusable error) {
@@ -88,7 +109,7 @@ public final class Bundle {
       }
     }
     boolean hasLabels = !description.labels().isEmpty();
-    List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, LABELS));
+    List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, ANSWERS, LABELS));
     required.addAll(1, description.tokenizerKind.files);
     if (description.pairs != null) {
       required.add(HEAD);
@@ -101,32 +122,28 @@ public final class Bundle {
         problems.add(name + " must be absent for a task without labels; it is listed in " + DESCRIPTION);
       }
     }
-    throwIfAny(problems, path);
+    throwIfAny(problems, files.source);
     Tokenizer tokenizer = BundleTokenizer.open(description, contents, problems);
     if (hasLabels && !CheckedFile.text(contents.get(LABELS)).equals(String.join("\n", description.labels()) + "\n")) {
       problems.add(
           LABELS + " must hold the labels of " + DESCRIPTION + " in order, one per line; it does not");
     }
-    List<Golden> goldens = GoldenAnswers.read(contents.get(GOLDENS), description, problems);
-    checkIds(description, tokenizer, problems);
-    throwIfAny(problems, path);
-    return new Bundle(directory, description, contents.get(MODEL), contents.get(HEAD), tokenizer, goldens);
+    throwIfAny(problems, files.source);
+    return new Bundle(files, description, contents, tokenizer);
   }
 
-  /** Compares the ids in bundle.json with those from the tokenizer, to detect a changed tokenizer. */
-  private static void checkIds(Description description, Tokenizer tokenizer, List<String> problems) {
-    if (!problems.isEmpty()) {
-      return;
-    }
-    for (int i = 0; i < description.goldens.size(); i++) {
-      Golden golden = description.goldens.get(i);
-      Map<String, int[]> inputs = tokenizer.encode(golden.text, golden.pair, golden.length).byName();
-      for (Map.Entry<String, int[]> input : golden.inputs.entrySet()) {
-        if (!Arrays.equals(input.getValue(), inputs.get(input.getKey()))) {
-          problems.add("goldens[" + i + "] must have the tokenizer's " + input.getKey() + "; it has others");
-        }
-      }
-    }
+  /**
+   * Compares ids, offsets and answers with the golden ones in answers.jsonl.
+   *
+   * <p>Call it once on a new kind of phone: another processor sums in another order.
+   *
+   * @param network runs the bundle's files; a {@link PairNetwork} for separate pairs
+   * @throws UserError names the lines with other ids or offsets, with a number that differs by more than the tolerance in
+   *     bundle.json, or with another label or span, unless two choices nearly tie; or a file is damaged
+   */
+  public void check(Network network) {
+    List<String> problems = new GoldenAnswerCheck(this, network, description.tolerance).problems(goldens.lines());
+    throwIfAny(problems);
   }
 
   /** What bundle.json says about a bundle. */
@@ -149,7 +166,7 @@ public final class Bundle {
    * @throws UserError if bundle.json is missing or wrong
    */
   public static Summary summary(Path path) {
-    return new Summary(describe(path));
+    return new Summary(describe(BundleFiles.folder(path)));
   }
 
   /**
@@ -158,15 +175,15 @@ public final class Bundle {
    * @throws UserError if bundle.json is missing or wrong, or lists every file that is missing or of another size
    */
   public static Map<String, Long> listedFiles(Path path) {
-    Description description = describe(path);
-    Path directory = real(path);
+    BundleFiles files = BundleFiles.folder(path);
+    Description description = describe(files);
     Map<String, Long> sizes = new LinkedHashMap<>();
     List<String> problems = new ArrayList<>();
     List<String> names = new ArrayList<>(description.files.keySet());
     names.add(DESCRIPTION);
     for (String name : names) {
       try {
-        sizes.put(name, CheckedFile.size(directory, name));
+        sizes.put(name, files.size(name));
         if (description.files.containsKey(name)) {
           description.files.get(name).checkSize(sizes.get(name));
         }
@@ -174,37 +191,32 @@ public final class Bundle {
         problems.add(name + " " + error.getMessage());
       }
     }
-    throwIfAny(problems, path);
+    throwIfAny(problems, files.source);
     return sizes;
   }
 
-  private static void throwIfAny(List<String> problems, Path path) {
+  /** Throws a {@link UserError} about this bundle if there are problems. */
+  void throwIfAny(List<String> problems) {
+    throwIfAny(problems, source);
+  }
+
+  private static void throwIfAny(List<String> problems, String source) {
     if (!problems.isEmpty()) {
       problems.add("export it again, or copy all its files");
     }
-    UserError.throwIfAny(problems, "bundle " + path);
+    UserError.throwIfAny(problems, "bundle " + source);
   }
 
-  private static Description describe(Path path) {
+  private static Description describe(BundleFiles files) {
     try {
-      String text =
-          StandardCharsets.UTF_8
-              .newDecoder()
-              .decode(CheckedFile.map(real(path), DESCRIPTION, MOST_OTHER_BYTES))
-              .toString();
-      return Description.parse(Json.parse(text), path + "/" + DESCRIPTION);
+      ByteBuffer content = files.read(DESCRIPTION, MOST_OTHER_BYTES);
+      String text = StandardCharsets.UTF_8.newDecoder().decode(content).toString();
+      return Description.parse(Json.parse(text), files.source + "/" + DESCRIPTION);
     } catch (CheckedFile.Unusable | JsonError error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
+      throw new UserError(
+          "bundle " + files.source + ": " + DESCRIPTION + " " + error.getMessage() + "; export it again");
     } catch (CharacterCodingException error) {
-      throw new UserError("bundle " + path + ": " + DESCRIPTION + " must be UTF-8; export it again");
-    }
-  }
-
-  private static Path real(Path path) {
-    try {
-      return path.toRealPath();
-    } catch (IOException error) {
-      throw new UserError("a bundle must be a folder written by pocketbert export; received " + path);
+      throw new UserError("bundle " + files.source + ": " + DESCRIPTION + " must be UTF-8; export it again");
     }
   }
 
@@ -217,9 +229,9 @@ public final class Bundle {
     return lengths;
   }
 
-  /** The folder's name. */
+  /** The name of the folder or the zip file; for an archive without a name, {@code archive}. */
   public String name() {
-    return directory.getFileName().toString();
+    return name;
   }
 
   /** The model file's name. */
@@ -292,6 +304,11 @@ public final class Bundle {
     return description.embedding() == null ? none : Collections.unmodifiableMap(description.embedding().prompts);
   }
 
+  /** The kind of the answers: of the head on separate pairs if there is one, otherwise {@link #taskKind}. */
+  public String answerKind() {
+    return description.pairs == null ? taskKind() : description.pairs.kind;
+  }
+
   /** The task in bundle.json; null for an encoder without one. */
   TaskHead task() {
     return description.task;
@@ -351,31 +368,22 @@ public final class Bundle {
     return inputs;
   }
 
-  /** All golden examples, at their own lengths. */
+  /**
+   * All golden examples, at their own lengths. The first call reads them, and compares the ids of all golden texts.
+   *
+   * @throws UserError lists every inconsistency in answers.jsonl and goldens.safetensors, in one line
+   */
   public List<Golden> goldens() {
-    return Collections.unmodifiableList(goldens);
+    return goldens.examples();
   }
 
   /**
    * Returns the golden examples that fit a length, padded to it. If outputs are per token, only examples of this length
    * fit.
    *
-   * @throws UserError if none fits
+   * @throws UserError if none fits; or see {@link #goldens()}
    */
   public List<Golden> goldens(int length) {
-    List<Golden> fitting = new ArrayList<>();
-    for (Golden golden : goldens) {
-      boolean answersTokens = false;
-      for (String output : golden.exportedOutputs.keySet()) {
-        answersTokens |= TaskKind.isTokenOutput(output);
-      }
-      if (answersTokens ? golden.length == length : golden.tokenCount() <= length) {
-        fitting.add(golden.at(length, tokenizer.padId()));
-      }
-    }
-    if (fitting.isEmpty()) {
-      throw new UserError("a bundle needs a golden example of at most " + length + " tokens; " + name() + " has none");
-    }
-    return fitting;
+    return goldens.examples(length);
   }
 }

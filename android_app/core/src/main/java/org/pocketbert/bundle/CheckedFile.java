@@ -68,12 +68,17 @@ final class CheckedFile {
     try (FileChannel channel =
         FileChannel.open(folder.resolve(name), StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS)) {
       long size = channel.size();
-      if (size > mostBytes) {
-        throw new Unusable("must have at most " + mostBytes + " bytes; it has " + size);
-      }
+      checkSize(size, mostBytes);
       return channel.map(FileChannel.MapMode.READ_ONLY, 0, size);
     } catch (IOException error) {
       throw new Unusable("must be readable; received " + error.getMessage());
+    }
+  }
+
+  /** Throws if a file is too large; sizes in bytes. */
+  static void checkSize(long size, long mostBytes) throws Unusable {
+    if (size > mostBytes) {
+      throw new Unusable("must have at most " + mostBytes + " bytes; it has " + size);
     }
   }
 

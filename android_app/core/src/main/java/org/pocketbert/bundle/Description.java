@@ -16,13 +16,10 @@ import org.pocketbert.tokenizer.AddedToken;
 import org.pocketbert.tokenizer.TokenizerOptions;
 import org.pocketbert.tokenizer.Truncation;
 
-/** The content of bundle.json, schema version 2 or 3, checked as strictly as by the JSON schema in Python. */
+/** The content of bundle.json, checked as strictly as by the JSON schema in Python. */
 final class Description {
-  // Bundles with a WordPiece tokenizer.
-  private static final long SCHEMA_VERSION = 2;
-  // Bundles that name the kind of their tokenizer.
-  private static final long OTHER_TOKENIZERS_VERSION = 3;
-  private static final int MOST_FILES = 16;
+  private static final long SCHEMA_VERSION = 4;
+  private static final int MOST_FILES = 32;
   private static final int MOST_TOKENS = 1 << 16;
   private static final List<String> CARD_TEXTS =
       Arrays.asList("license", "base_model", "base_model_license", "dataset", "dataset_license");
@@ -33,8 +30,9 @@ final class Description {
 
   final SortedMap<Integer, String> signatures = new TreeMap<>();
   final Map<String, File> files = new LinkedHashMap<>();
-  /** Without outputs. */
-  final List<Golden> goldens = new ArrayList<>();
+
+  /** Largest difference of a probability, score or vector element from the golden answers. */
+  final double tolerance;
 
   final List<String> outputs;
   /** Null for an encoder without a task. */
@@ -98,17 +96,18 @@ final class Description {
     List<String> problems = new ArrayList<>();
     Fields fields = Fields.of(json, "$", problems);
     long version = fields.count("schema_version");
-    if (version != SCHEMA_VERSION && version != OTHER_TOKENIZERS_VERSION) {
+    if (version != SCHEMA_VERSION) {
+      String received = problems.isEmpty() ? "; received " + version : "";
       throw new UserError(
-          subject + ": schema_version must be " + SCHEMA_VERSION + " or " + OTHER_TOKENIZERS_VERSION
-              + " for this version; export the bundle again or update the app");
+          subject + ": schema_version must be " + SCHEMA_VERSION + " for this version" + received
+              + "; export the bundle again or update the app");
     }
-    Description description = new Description(fields, version == OTHER_TOKENIZERS_VERSION, problems);
+    Description description = new Description(fields, problems);
     UserError.throwIfAny(problems, subject);
     return description;
   }
 
-  private Description(Fields fields, boolean namesTokenizer, List<String> problems) {
+  private Description(Fields fields, List<String> problems) {
     Fields given = fields.objectOrNull("task");
     task = given == null ? null : new TaskHead(given, false, problems);
     pairs = TaskHead.ofPairs(fields.objectIfPresent("pairs"), task, problems);
@@ -129,6 +128,7 @@ final class Description {
     }
     outputs = tensors(fields, "outputs", OUTPUT_TYPES, problems);
     Fields cleaning = fields.object("tokenizer");
+    boolean namesTokenizer = cleaning.names().contains("kind");
     tokenizerKind = namesTokenizer ? kind(cleaning, problems) : TokenizerKind.UNNAMED;
     tokenizer =
         namesTokenizer
@@ -170,9 +170,7 @@ final class Description {
       problems.add("$.runtimes must not be empty");
     }
     readFiles(fields.object("files"), problems);
-    for (Fields golden : fields.objects("goldens")) {
-      readGolden(golden, problems);
-    }
+    tolerance = readAnswers(fields.object("answers"), problems);
     fields.close();
   }
 
@@ -332,39 +330,20 @@ final class Description {
     }
   }
 
-  private void readGolden(Fields golden, List<String> problems) {
-    int before = problems.size();
-    String text = golden.string("text");
-    String pair = golden.stringOrNull("pair");
-    int length = (int) Math.min(golden.count("length"), MOST_TOKENS);
-    if (!signatures.containsKey(length)) {
-      problems.add(golden.path("length") + " must be one of " + signatures.keySet());
+  private double readAnswers(Fields answers, List<String> problems) {
+    String name = answers.string("file");
+    String digest = answers.string("sha256");
+    File listed = files.get(Bundle.ANSWERS);
+    if (!name.equals(Bundle.ANSWERS) || listed != null && !listed.sha256.equals(digest)) {
+      problems.add("$.answers must have the file " + Bundle.ANSWERS + " and its sha256");
     }
-    Map<String, int[]> inputs = new LinkedHashMap<>();
-    Fields given = golden.object("inputs");
-    for (String name : INPUTS) {
-      long below = name.equals(Bundle.WORD_IDS) ? vocabSize : 2;
-      inputs.put(name, integers(given, name, length, below, problems));
+    Double value = answers.doubleOrNull("tolerance");
+    answers.close();
+    if (value == null || value < 0) {
+      problems.add("$.answers.tolerance must be a number of at least 0");
+      return 0;
     }
-    given.close();
-    golden.close();
-    if (problems.size() == before) {
-      goldens.add(new Golden(text, pair, length, inputs));
-    }
-  }
-
-  private static int[] integers(Fields fields, String name, int length, long below, List<String> problems) {
-    long[] numbers = fields.row(name);
-    int[] values = new int[numbers.length];
-    boolean valid = numbers.length == length;
-    for (int i = 0; i < numbers.length; i++) {
-      values[i] = (int) numbers[i];
-      valid &= numbers[i] < below;
-    }
-    if (!valid) {
-      problems.add(fields.path(name) + " must be " + length + " whole numbers below " + below);
-    }
-    return values;
+    return value;
   }
 
   /** The kind of the task; null for an encoder without a task. */

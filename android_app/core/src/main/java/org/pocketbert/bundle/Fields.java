@@ -47,6 +47,11 @@ final class Fields {
     return names;
   }
 
+  /** The object itself, for any content. */
+  Map<?, ?> members() {
+    return members;
+  }
+
   String path(String name) {
     return path + "." + (name.length() > MOST_SHOWN ? name.substring(0, MOST_SHOWN) + "…" : name);
   }
@@ -140,11 +145,17 @@ final class Fields {
     return least;
   }
 
-  /** Checks an optional number. */
-  void numberIfPresent(String name) {
-    if (members.containsKey(name)) {
-      number(name);
+  /** An optional number; null if it is absent. */
+  Double numberIfPresent(String name) {
+    if (!members.containsKey(name)) {
+      return null;
     }
+    number(name);
+    return doubleOf(members.get(name));
+  }
+
+  private static Double doubleOf(Object value) {
+    return value instanceof Number ? (Double) ((Number) value).doubleValue() : null;
   }
 
   /** Checks a number. */
@@ -164,8 +175,7 @@ final class Fields {
   /** A number, or null. */
   Double doubleOrNull(String name) {
     numberOrNull(name);
-    Object value = members.get(name);
-    return value instanceof Number ? (Double) ((Number) value).doubleValue() : null;
+    return doubleOf(members.get(name));
   }
 
   /** The numbers of a list, or null. */
@@ -203,16 +213,6 @@ final class Fields {
   /** A list of whole numbers from 0 to 2^53. */
   long[] wholeNumbers(String name) {
     return wholeNumbers(list(name), name);
-  }
-
-  /** The whole numbers of a list with one list inside: a batch of one text. */
-  long[] row(String name) {
-    List<?> batch = list(name);
-    if (batch.size() == 1 && batch.get(0) instanceof List) {
-      return wholeNumbers((List<?>) batch.get(0), name);
-    }
-    problems.add(path(name) + " must be a list of one list");
-    return new long[0];
   }
 
   private long[] wholeNumbers(List<?> values, String name) {

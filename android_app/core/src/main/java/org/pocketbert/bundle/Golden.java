@@ -6,7 +6,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** A golden example: a text, its ids, and the outputs of the float model and the file at export. */
+/** A golden example: a text, the ids of its first row, and the outputs of the float model and the file at export. */
 public final class Golden {
   /** The text. */
   public final String text;
@@ -26,11 +26,6 @@ public final class Golden {
   /** Output name to the exported file's values; read them by index. */
   public final Map<String, FloatBuffer> exportedOutputs;
 
-  /** Creates an example without outputs. */
-  Golden(String text, String pair, int length, Map<String, int[]> inputs) {
-    this(text, pair, length, inputs, new LinkedHashMap<>(), new LinkedHashMap<>());
-  }
-
   private Golden(
       String text,
       String pair,
@@ -46,9 +41,23 @@ public final class Golden {
     this.exportedOutputs = Collections.unmodifiableMap(exportedOutputs);
   }
 
-  /** Returns the example with its outputs. */
-  Golden answered(Map<String, FloatBuffer> outputs, Map<String, FloatBuffer> exportedOutputs) {
-    return new Golden(text, pair, length, inputs, outputs, exportedOutputs);
+  /** Creates the example of a line, with its first row on the length. */
+  static Golden of(
+      GoldenLine line,
+      int length,
+      int padId,
+      Map<String, FloatBuffer> outputs,
+      Map<String, FloatBuffer> exportedOutputs) {
+    GoldenLine.Window window = line.windows.get(0);
+    int[] ids = Arrays.copyOf(window.ids, length);
+    Arrays.fill(ids, window.ids.length, length, padId);
+    int[] mask = new int[length];
+    Arrays.fill(mask, 0, window.ids.length, 1);
+    Map<String, int[]> inputs = new LinkedHashMap<>();
+    inputs.put(Bundle.WORD_IDS, ids);
+    inputs.put(Bundle.MASK, mask);
+    inputs.put(Bundle.TYPE_IDS, window.typeIds == null ? new int[length] : Arrays.copyOf(window.typeIds, length));
+    return new Golden(line.text, line.pair, length, inputs, outputs, exportedOutputs);
   }
 
   /** Returns the example truncated or padded to another length, which must fit all tokens. */

@@ -8,9 +8,12 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
-/** Reads golden outputs from {@code goldens.safetensors}, with names {@code INDEX/KIND/OUTPUT}. */
+/** Reads raw outputs of the first golden lines from {@code goldens.safetensors}, with names {@code INDEX/KIND/OUTPUT}. */
 final class GoldenAnswers {
+  private static final Pattern NAME = Pattern.compile("[0-9]{1,4}/.*");
+
   private final Description description;
   private final Map<String, Safetensors.Tensor> tensors;
   private final List<String> problems;
@@ -24,27 +27,38 @@ final class GoldenAnswers {
   }
 
   /**
-   * Returns the golden examples with their outputs.
+   * Returns the first golden lines with their outputs.
    *
    * @param content the file's bytes
+   * @param lines sound lines of answers.jsonl
+   * @param padId the id of padding
    * @param problems receives a sentence for each violated rule; then the result is unusable
    */
-  static List<Golden> read(ByteBuffer content, Description description, List<String> problems) {
+  static List<Golden> read(
+      ByteBuffer content, Description description, List<GoldenLine> lines, int padId, List<String> problems) {
     try {
       Map<String, Safetensors.Tensor> tensors = new LinkedHashMap<>(Safetensors.read(content));
-      return new GoldenAnswers(description, tensors, problems).goldens();
+      return new GoldenAnswers(description, tensors, problems).goldens(lines, padId);
     } catch (CheckedFile.Unusable error) {
       problems.add(Bundle.GOLDENS + " " + error.getMessage());
       return new ArrayList<>();
     }
   }
 
-  private List<Golden> goldens() {
+  private List<Golden> goldens(List<GoldenLine> lines, int padId) {
     List<Golden> goldens = new ArrayList<>();
-    for (int i = 0; i < description.goldens.size(); i++) {
-      Golden golden = description.goldens.get(i);
-      Map<String, FloatBuffer> outputs = answers(i + "/outputs/", golden.length);
-      goldens.add(golden.answered(outputs, answers(i + "/exported_outputs/", golden.length)));
+    int count = 1;
+    for (String name : tensors.keySet()) {
+      if (NAME.matcher(name).matches()) {
+        count = Math.max(count, Integer.parseInt(name.substring(0, name.indexOf('/'))) + 1);
+      }
+    }
+    for (int i = 0; i < Math.min(count, lines.size()); i++) {
+      GoldenLine line = lines.get(i);
+      // The shortest length that fits.
+      int length = description.signatures.tailMap(line.windows.get(0).ids.length).firstKey();
+      Map<String, FloatBuffer> outputs = answers(i + "/outputs/", length);
+      goldens.add(Golden.of(line, length, padId, outputs, answers(i + "/exported_outputs/", length)));
     }
     for (String name : tensors.keySet()) {
       problems.add(Bundle.GOLDENS + " must hold no tensor " + name);

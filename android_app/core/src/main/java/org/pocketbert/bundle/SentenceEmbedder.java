@@ -69,8 +69,15 @@ public final class SentenceEmbedder {
       String known = prompts.isEmpty() ? "none" : String.join(", ", prompts.keySet());
       throw new UserError("a prompt must be one of the model's (" + known + "); received " + name);
     }
-    Tokens tokens = tokenizer.tokenize(name == null ? text : prompts.get(name) + text);
+    Tokens tokens = tokenizer.tokenize((name == null ? "" : prompts.get(name)) + TaskNetwork.text(text));
     return tokenizer.cut(tokens, room, lengths);
+  }
+
+  /** Returns the inputs for a text with the default prompt, by another tokenizer. */
+  static ModelInputs inputs(Bundle bundle, Tokenizer tokenizer, String text) {
+    String prompt = bundle.defaultPrompt();
+    Tokens tokens = tokenizer.tokenize(prompt == null ? text : bundle.prompts().get(prompt) + text);
+    return tokenizer.cut(tokens, bundle.maxLength() - SPECIAL_TOKENS, bundle.lengths());
   }
 
   /**

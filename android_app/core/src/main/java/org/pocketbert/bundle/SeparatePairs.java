@@ -35,8 +35,7 @@ public final class SeparatePairs {
     TaskHead head = bundle.pairs();
     embedder = new SentenceEmbedder(bundle, network);
     severalLabels = TextClassifier.LABELS.equals(head.kind);
-    boolean hasLabels = !SeveralHeads.SCORES.equals(head.kind);
-    classifier = hasLabels ? new TextClassifier(bundle.tokenizer(), bundle.lengths(), head, null) : null;
+    classifier = Scorer.KIND.equals(head.kind) ? null : new TextClassifier(null, head);
   }
 
   /** Returns the vector of a text. */
@@ -50,22 +49,37 @@ public final class SeparatePairs {
    * @throws UserError if the vectors have different sizes, or an output is missing or not finite
    */
   public HeadAnswer answer(float[] first, float[] second) {
+    return answer(logits(first, second));
+  }
+
+  private HeadAnswer answer(float[] logits) {
+    return classifier == null
+        ? new HeadAnswer(null, false, null, Scorer.score(logits))
+        : new HeadAnswer(classifier.classification(logits), severalLabels, null, null);
+  }
+
+  private float[] logits(float[] first, float[] second) {
     if (first.length != second.length) {
       throw new UserError(
           "the vectors of a pair must have one size; received " + first.length + " and " + second.length);
     }
-    float[] logits = TaskNetwork.checked(network.runHead(first, second), TextClassifier.OUTPUT);
-    if (classifier != null) {
-      return new HeadAnswer(classifier.classification(logits), severalLabels, null, null);
+    return TaskNetwork.checked(network.runHead(first, second), TextLogits.OUTPUT);
+  }
+
+  /**
+   * Returns the head's output for a pair of texts.
+   *
+   * @throws UserError if the second text is null
+   */
+  float[] logits(String first, String second) {
+    if (second == null) {
+      throw new UserError("a network for separate pairs reads pairs of texts; received one text; pass the second text");
     }
-    if (logits.length != 1) {
-      throw new UserError("a network must return a score; received " + logits.length + " numbers");
-    }
-    return new HeadAnswer(null, false, null, (double) logits[0]);
+    return logits(vector(first), vector(second));
   }
 
   /** Answers a pair of texts. */
   public HeadAnswer predict(String first, String second) {
-    return answer(vector(first), vector(second));
+    return answer(logits(first, second));
   }
 }

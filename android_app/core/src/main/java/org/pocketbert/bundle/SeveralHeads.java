@@ -14,8 +14,6 @@ import org.pocketbert.tokenizer.Tokenizer;
  * network is.
  */
 public final class SeveralHeads {
-  static final String SCORES = "regression";
-
   private final Network network;
   private final Tokenizer tokenizer;
   private final int[] lengths;
@@ -39,15 +37,15 @@ public final class SeveralHeads {
     for (TaskHead head : task.heads) {
       if (SpanFinder.KIND.equals(head.kind)) {
         finders.put(head.name, new SpanFinder(tokenizer, lengths, head.labels, null));
-      } else if (!SCORES.equals(head.kind)) {
-        classifiers.put(head.name, new TextClassifier(tokenizer, lengths, head, null));
+      } else if (!Scorer.KIND.equals(head.kind)) {
+        classifiers.put(head.name, new TextClassifier(null, head));
       }
     }
   }
 
   /** Returns the answer of each head by its name, in the order of bundle.json. */
   public Map<String, HeadAnswer> answer(String text) {
-    ModelInputs inputs = tokenizer.encode(text, null, lengths);
+    ModelInputs inputs = tokenizer.encode(TaskNetwork.text(text), null, lengths);
     Map<String, float[]> outputs = network.run(inputs);
     Map<String, HeadAnswer> answers = new LinkedHashMap<>();
     for (TaskHead head : task.heads) {
@@ -61,7 +59,7 @@ public final class SeveralHeads {
         answers.put(
             head.name, new HeadAnswer(classifiers.get(head.name).classification(values), several, null, null));
       } else {
-        answers.put(head.name, new HeadAnswer(null, false, null, (double) values[0]));
+        answers.put(head.name, new HeadAnswer(null, false, null, Scorer.score(values)));
       }
     }
     return answers;

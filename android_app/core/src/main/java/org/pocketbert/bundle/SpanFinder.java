@@ -60,24 +60,20 @@ public final class SpanFinder {
 
   /** Returns the spans of a text, in order. Its windows are as long as the bundle's longest length. */
   public List<LabelledSpan> find(String text) {
-    TextWords words = TextWords.split(text);
+    TextWords words = TextWords.split(TaskNetwork.text(text));
     Tokens tokens = tokenizer.tokenize(text);
-    int room = lengths[lengths.length - 1] - SPECIAL_TOKENS;
-    int step = Math.min(lengths[lengths.length - 1] / 3, room);
-    int missing = Math.max(0, tokens.ids.length - room);
-    int windows = 1 + (missing + step - 1) / step;
+    List<int[]> windows = windows(tokens.ids.length, lengths[lengths.length - 1]);
     int[] first = firstTokens(words, tokens);
     int[] tags = new int[words.size()];
     double[] probabilities = new double[words.size()];
     Arrays.fill(tags, -1);
-    for (int window = 0; window < windows; window++) {
-      int begin = window * step;
-      int end = Math.min(begin + room, tokens.ids.length);
-      ModelInputs inputs = tokenizer.window(tokens, begin, end, lengths);
+    for (int[] window : windows) {
+      int begin = window[0];
+      ModelInputs inputs = tokenizer.window(tokens, begin, window[1], lengths);
       float[] logits = network.run(inputs);
       checkCount(inputs, logits);
       for (int word = 0; word < tags.length; word++) {
-        if (first[word] >= 0 && windowOf(first[word], windows, step, room, tokens.ids.length) == window) {
+        if (first[word] >= 0 && windowOf(first[word], windows) == window) {
           int row = (1 + first[word] - begin) * types.length;
           tags[word] = largest(logits, row);
           probabilities[word] = probability(logits, row, tags[word]);
@@ -85,6 +81,21 @@ public final class SpanFinder {
       }
     }
     return spans(text, words, tags, probabilities);
+  }
+
+  /** Returns the first token of each window over so many tokens, and the token after its last one. */
+  static List<int[]> windows(int count, int longest) {
+    int room = longest - SPECIAL_TOKENS;
+    int step = Math.min(longest / 3, room);
+    List<int[]> windows = new ArrayList<>();
+    int begin = 0;
+    while (true) {
+      windows.add(new int[] {begin, Math.min(begin + room, count)});
+      if (begin + room >= count) {
+        return windows;
+      }
+      begin += step;
+    }
   }
 
   /** Returns the spans of a text from its outputs; words behind its inputs have no tag. */
@@ -129,12 +140,11 @@ public final class SpanFinder {
   }
 
   /** The window with the most tokens on the shorter side of a token; the first one for ties. */
-  private static int windowOf(int token, int windows, int step, int room, int count) {
-    int best = 0;
+  private static int[] windowOf(int token, List<int[]> windows) {
+    int[] best = windows.get(0);
     int most = Integer.MIN_VALUE;
-    for (int window = 0; window < windows; window++) {
-      int begin = window * step;
-      int context = Math.min(token - begin, Math.min(begin + room, count) - 1 - token);
+    for (int[] window : windows) {
+      int context = Math.min(token - window[0], window[1] - 1 - token);
       if (context > most) {
         most = context;
         best = window;

@@ -13,7 +13,7 @@ import java.util.regex.Pattern;
 final class TaskHead {
   static final String SEVERAL = "several";
   private static final List<String> OF_PAIRS =
-      Arrays.asList(TextClassifier.CLASSES, TextClassifier.LABELS, SeveralHeads.SCORES);
+      Arrays.asList(TextClassifier.CLASSES, TextClassifier.LABELS, Scorer.KIND);
   private static final List<String> ACTIVATIONS = Arrays.asList("identity", "sigmoid");
   // Control characters, line breaks, surrogates; white space at the start or end.
   private static final Pattern BROKEN = Pattern.compile("[\\p{Cc}\\p{Cs}\\p{Zl}\\p{Zp}]|^\\p{Z}|\\p{Z}$");
@@ -32,6 +32,9 @@ final class TaskHead {
   /** Thresholds of answers; null for the defaults. */
   final DecisionOptions decisions;
 
+  /** How much better the empty answer must be than the best one to be the answer; null to answer every question. */
+  final Double nullThreshold;
+
   /** Null for other tasks. */
   final EmbeddingOptions embedding;
 
@@ -47,7 +50,7 @@ final class TaskHead {
     name = task.string("name");
     labels.addAll(task.strings("labels"));
     checkLabels(task.path("labels"), problems);
-    task.numberIfPresent("null_threshold");
+    nullThreshold = task.numberIfPresent("null_threshold");
     // The graph applies it.
     if (task.names().contains("activation") && !ACTIVATIONS.contains(task.string("activation"))) {
       problems.add(task.path("activation") + " must be one of " + String.join(", ", ACTIVATIONS));

@@ -34,6 +34,18 @@ final class TaskNetwork {
   }
 
   /**
+   * Returns the text.
+   *
+   * @throws UserError if it is null
+   */
+  static String text(String text) {
+    if (text == null) {
+      throw new UserError("a text must be a string; received null; pass an empty string for no text");
+    }
+    return text;
+  }
+
+  /**
    * Returns the values of one output.
    *
    * @throws UserError if the output is missing or a value is not finite

@@ -5,24 +5,22 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.pocketbert.UserError;
-import org.pocketbert.tokenizer.Tokenizer;
 
 /**
  * Labels texts and pairs of texts, as {@code pocketbert predict} does: one of several classes, or any number of labels.
  *
  * <p>The thresholds in bundle.json apply: those of two classes or several labels, and the one below which a text has no
- * class. It is thread-safe if the network is.
+ * class. With a bundle for separate pairs, pass a {@link PairNetwork} and two texts. It is thread-safe if the network
+ * is.
  */
 public final class TextClassifier {
   /** The output that the network must return: one number per label. */
-  public static final String OUTPUT = "logits";
+  public static final String OUTPUT = TextLogits.OUTPUT;
 
   static final String CLASSES = "classification";
   static final String LABELS = "multi_label";
 
-  private final TaskNetwork network;
-  private final Tokenizer tokenizer;
-  private final int[] lengths;
+  private final TextLogits logits;
   private final List<String> names;
   private final boolean several;
   // What to subtract from each logit; then the largest one is the class, and labels have at least 0.
@@ -35,20 +33,17 @@ public final class TextClassifier {
    * @throws UserError if the bundle has another task
    */
   public TextClassifier(Bundle bundle, Network network) {
-    this(bundle.tokenizer(), bundle.lengths(), bundle.task(), checked(bundle, network));
+    this(new TextLogits(bundle, network, "labels", CLASSES, LABELS));
   }
 
-  private static TaskNetwork checked(Bundle bundle, Network network) {
-    String kind = LABELS.equals(bundle.taskKind()) ? LABELS : CLASSES;
-    return new TaskNetwork(bundle, kind, "labels", network, OUTPUT);
+  private TextClassifier(TextLogits logits) {
+    this(logits, logits.head);
   }
 
-  /** A classifier with the labels and thresholds of a head; without a network, it knows {@link #classification}. */
-  TextClassifier(Tokenizer tokenizer, int[] lengths, TaskHead head, TaskNetwork network) {
+  /** A classifier with the labels and thresholds of a head; without logits, it knows {@link #classification}. */
+  TextClassifier(TextLogits logits, TaskHead head) {
     several = LABELS.equals(head.kind);
-    this.network = network;
-    this.tokenizer = tokenizer;
-    this.lengths = lengths;
+    this.logits = logits;
     names = head.labels();
     thresholds = new double[names.size()];
     DecisionOptions decisions = head.decisions;
@@ -72,7 +67,7 @@ public final class TextClassifier {
    * @param pair the second text, or null
    */
   public Classification classify(String text, String pair) {
-    return classification(network.run(tokenizer.encode(text, pair, lengths)));
+    return classification(logits.of(text, pair));
   }
 
   /** The answer for the logits of a text. */

@@ -45,7 +45,7 @@ enum TokenizerKind {
     }
   };
 
-  /** The kind of bundles with schema version 2, which name none. */
+  /** The kind of bundles that name none. */
   static final TokenizerKind UNNAMED = WORDPIECE;
 
   /** The kinds named in bundle.json. */

@@ -107,6 +107,16 @@ final class BertUnicode {
     return options.tokenizeChineseChars && code >= 0 && (properties.get(code) & IDEOGRAPH) != 0;
   }
 
+  /** Whether a code point is an accent or another mark on the letter before it, or decomposes into such marks. */
+  boolean isMark(int code) {
+    for (int part : decomposition(code)) {
+      if ((properties.get(part) & MARK) == 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   /** Whether a code point of the given text is white space. */
   boolean isSpace(int code) {
     return properties.get(code) == SPACE;

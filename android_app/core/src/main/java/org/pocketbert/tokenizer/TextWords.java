@@ -44,6 +44,11 @@ public final class TextWords {
     return false;
   }
 
+  /** Whether a code point is an accent or another mark on the letter before it. */
+  public static boolean isMark(int code) {
+    return BertUnicode.tables().isMark(code);
+  }
+
   /** Splits a text. */
   public static TextWords split(String text) {
     BertUnicode tables = BertUnicode.tables();

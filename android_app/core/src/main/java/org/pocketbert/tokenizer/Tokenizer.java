@@ -24,6 +24,13 @@ public abstract class Tokenizer {
     this.truncation = truncation;
   }
 
+  /** Creates a tokenizer of positions, whose special tokens have position 0. */
+  Tokenizer(Tokenizer other) {
+    vocabSize = other.vocabSize;
+    frame = new Frame(0, 0, 0, other.frame.separators, other.frame.secondType);
+    truncation = other.truncation;
+  }
+
   /** Returns a tokenizer with the same tokens that cuts long texts in another way. */
   public final Tokenizer cutting(Truncation truncation) {
     return new CutTokenizer(this, truncation);
@@ -42,6 +49,11 @@ public abstract class Tokenizer {
   /** Returns all tokens with their offsets, without special tokens or truncation. */
   public abstract Tokens tokenize(String text);
 
+  /** Returns the number of special tokens around one or two texts. */
+  public final int specialTokens(boolean pair) {
+    return frame.specialTokens(pair);
+  }
+
   /**
    * Encodes one text's tokens with special tokens.
    *
@@ -51,10 +63,7 @@ public abstract class Tokenizer {
    * @throws UserError if the longest is too short
    */
   public final ModelInputs cut(Tokens tokens, int most, int... lengths) {
-    int kept = Math.min(tokens.ids.length, most);
-    ModelInputs inputs = window(tokens, 0, kept, lengths);
-    truncation.copy(tokens.ids, kept, false, inputs.wordIds, 1);
-    return inputs;
+    return fitted(truncation.cut(tokens.ids, Math.min(tokens.ids.length, most), false), null, lengths);
   }
 
   /**
@@ -67,20 +76,21 @@ public abstract class Tokenizer {
    * @throws UserError if the longest is too short
    */
   public final ModelInputs window(Tokens tokens, int begin, int end, int... lengths) {
-    int specials = frame.specialTokens(false);
-    for (int length : lengths) {
-      if (length >= end - begin + specials) {
-        ModelInputs inputs = new ModelInputs(length);
-        Arrays.fill(inputs.wordIds, frame.pad);
-        inputs.wordIds[0] = frame.first;
-        System.arraycopy(tokens.ids, begin, inputs.wordIds, 1, end - begin);
-        inputs.wordIds[end - begin + 1] = frame.last;
-        Arrays.fill(inputs.mask, 0, end - begin + specials, 1);
-        return inputs;
-      }
-    }
-    throw new UserError(
-        "a length must have room for " + (end - begin + specials) + " tokens; received " + Arrays.toString(lengths));
+    return fitted(Arrays.copyOfRange(tokens.ids, begin, end), null, lengths);
+  }
+
+  /**
+   * Encodes a part of a second text's tokens behind a first text, such as a question, with special tokens.
+   *
+   * @param first ids of the first text's tokens
+   * @param tokens the second text's result of {@link #tokenize}
+   * @param begin the part's first token
+   * @param end the token after the part
+   * @param lengths the network's lengths, ascending. The result has the shortest one that fits
+   * @throws UserError if the longest is too short
+   */
+  public final ModelInputs window(int[] first, Tokens tokens, int begin, int end, int... lengths) {
+    return fitted(first, Arrays.copyOfRange(tokens.ids, begin, end), lengths);
   }
 
   /**
@@ -100,24 +110,37 @@ public abstract class Tokenizer {
     }
     int[] first = tokenize(text).ids;
     int[] second = pair == null ? new int[0] : tokenize(pair).ids;
-    int slot = 0;
-    while (slot < lengths.length - 1 && lengths[slot] < first.length + second.length + specials) {
-      slot++;
+    int available = lengths[lengths.length - 1] - specials;
+    int[] counts = truncation.lengths(first.length, second.length, pair != null, available);
+    return fitted(
+        truncation.cut(first, counts[0], pair != null),
+        pair == null ? null : truncation.cut(second, counts[1], true),
+        lengths);
+  }
+
+  /** Puts one or two texts between special tokens, at the shortest length that fits. */
+  private ModelInputs fitted(int[] first, int[] second, int... lengths) {
+    int count = first.length + (second == null ? 0 : second.length) + frame.specialTokens(second != null);
+    for (int length : lengths) {
+      if (length >= count) {
+        return framed(first, second, length);
+      }
     }
-    int[] kept = truncation.lengths(first.length, second.length, pair != null, lengths[slot] - specials);
-    int firstLength = kept[0];
-    int secondLength = kept[1];
-    ModelInputs inputs = new ModelInputs(lengths[slot]);
+    throw new UserError("a length must have room for " + count + " tokens; received " + Arrays.toString(lengths));
+  }
+
+  private ModelInputs framed(int[] first, int[] second, int length) {
+    ModelInputs inputs = new ModelInputs(length);
     Arrays.fill(inputs.wordIds, frame.pad);
     inputs.wordIds[0] = frame.first;
-    truncation.copy(first, firstLength, pair != null, inputs.wordIds, 1);
-    int end = firstLength + 1;
-    if (pair != null) {
+    System.arraycopy(first, 0, inputs.wordIds, 1, first.length);
+    int end = first.length + 1;
+    if (second != null) {
       Arrays.fill(inputs.wordIds, end, end + frame.separators, frame.last);
       end += frame.separators;
-      truncation.copy(second, secondLength, true, inputs.wordIds, end);
-      Arrays.fill(inputs.typeIds, end, end + secondLength + 1, frame.secondType);
-      end += secondLength;
+      System.arraycopy(second, 0, inputs.wordIds, end, second.length);
+      Arrays.fill(inputs.typeIds, end, end + second.length + 1, frame.secondType);
+      end += second.length;
     }
     inputs.wordIds[end++] = frame.last;
     Arrays.fill(inputs.mask, 0, end, 1);

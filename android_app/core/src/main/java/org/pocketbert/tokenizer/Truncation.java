@@ -1,5 +1,6 @@
 package org.pocketbert.tokenizer;
 
+import java.util.Arrays;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.pocketbert.UserError;
@@ -58,10 +59,11 @@ public final class Truncation {
     return first > second ? new int[] {longer, shorter} : new int[] {shorter, longer};
   }
 
-  /** Copies the tokens that a text keeps. */
-  void copy(int[] tokens, int kept, boolean pair, int[] target, int offset) {
-    int before = Math.min(pair ? headOfPair : head, kept);
-    System.arraycopy(tokens, 0, target, offset, before);
-    System.arraycopy(tokens, tokens.length - (kept - before), target, offset + before, kept - before);
+  /** Returns the tokens that a text keeps; {@code count} is their number. */
+  int[] cut(int[] tokens, int count, boolean pair) {
+    int before = Math.min(pair ? headOfPair : head, count);
+    int[] rest = Arrays.copyOf(tokens, count);
+    System.arraycopy(tokens, tokens.length - (count - before), rest, before, count - before);
+    return rest;
   }
 }

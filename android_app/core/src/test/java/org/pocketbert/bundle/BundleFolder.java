@@ -21,6 +21,9 @@ public final class BundleFolder {
   public final Path path;
   public final Map<String, Object> description = new LinkedHashMap<>();
 
+  /** The lines of answers.jsonl. */
+  public final List<Map<String, Object>> lines = new ArrayList<>();
+
   /** The content of goldens.safetensors. */
   public final Map<String, Answer> answers = new LinkedHashMap<>();
 
@@ -34,7 +37,7 @@ public final class BundleFolder {
     files.put("model.tflite", file("model.tflite", "not a model"));
     files.put("vocab.txt", file("vocab.txt", VOCABULARY));
     files.put("labels.txt", file("labels.txt", "bad\ngood\n"));
-    description.put("schema_version", 2);
+    description.put("schema_version", 4);
     description.put("task", object("kind", "classification", "name", "mood", "labels", Arrays.asList("bad", "good")));
     description.put(
         "signatures", Arrays.asList(object("name", "length_7", "length", 7), object("name", "length_4", "length", 4)));
@@ -52,31 +55,34 @@ public final class BundleFolder {
     description.put("source", object("model.safetensors", new String(new char[64]).replace('\0', 'a')));
     description.put("tools", object("python", "3.11"));
     description.put("files", files);
-    description.put("goldens", new ArrayList<>(Arrays.asList(golden())));
+    lines.add(golden());
     for (String kind : new String[] {"outputs", "exported_outputs"}) {
       answers.put("0/" + kind + "/logits", new Answer(new int[] {1, 2}, -2, 0.5f));
     }
     write();
   }
 
-  /** {@code good}: 3 tokens, length 4. */
+  /** {@code Good}: 3 tokens, for length 4. */
   public static Map<String, Object> golden() {
-    return golden(4);
+    return golden(3);
   }
 
-  /** {@code good}: 3 tokens, any length. */
-  public static Map<String, Object> golden(int length) {
-    Map<String, Object> inputs = new LinkedHashMap<>();
-    inputs.put("input_word_ids", row(length, 1, 2, 5, 3));
-    inputs.put("input_mask", row(length, 0, 1, 1, 1));
-    inputs.put("input_type_ids", row(length, 0, 0, 0, 0));
-    return object("text", "Good", "pair", null, "length", length, "inputs", inputs);
-  }
-
-  private static List<List<Integer>> row(int length, Integer padding, Integer... first) {
-    List<Integer> row = new ArrayList<>(Collections.nCopies(length, padding));
-    Collections.copy(row, Arrays.asList(first));
-    return Collections.singletonList(row);
+  /** {@code Good}, so often that there are as many tokens. Its answer is that for the logits -2 and 0.5. */
+  public static Map<String, Object> golden(int tokens) {
+    int words = tokens - 2;
+    List<Integer> ids = new ArrayList<>(Collections.nCopies(tokens, 5));
+    ids.set(0, 2);
+    ids.set(tokens - 1, 3);
+    List<List<Integer>> offsets = new ArrayList<>(Collections.nCopies(tokens, Arrays.asList(0, 0)));
+    for (int word = 0; word < words; word++) {
+      offsets.set(1 + word, Arrays.asList(5 * word, 5 * word + 4));
+    }
+    List<Integer> types = Collections.nCopies(tokens, 0);
+    List<Object> windows = new ArrayList<>(Arrays.asList(object("ids", ids, "type_ids", types, "offsets", offsets)));
+    // exp(-2) / (exp(-2) + exp(0.5)) = 1 / (1 + exp(2.5)).
+    Map<String, Object> answer = object("label", "good", "probabilities", object("bad", 0.075858, "good", 0.924142));
+    String text = String.join(" ", Collections.nCopies(words, "Good"));
+    return object("text", text, "windows", windows, "answer", answer);
   }
 
   /** A tensor of goldens.safetensors. */
@@ -100,9 +106,10 @@ public final class BundleFolder {
             "max_length", null, "prompts", new ArrayList<>(), "default_prompt", null);
     description.put("task", object("kind", "embedding", "name", "", "labels", new ArrayList<>(), "embedding", options));
     part("files").remove("labels.txt");
-    description.put("goldens", new ArrayList<>(Collections.nCopies(vectors.length, golden())));
+    lines.clear();
     answers.clear();
     for (int i = 0; i < vectors.length; i++) {
+      lines.add(golden());
       for (String kind : new String[] {"outputs", "exported_outputs"}) {
         answers.put(i + "/" + kind + "/embedding", new Answer(new int[] {1, vectors[i].length}, vectors[i].clone()));
       }
@@ -119,11 +126,10 @@ public final class BundleFolder {
   /** Keeps length 7 only, for the GPU. */
   public void keepOneLength() throws IOException {
     description.put("signatures", Arrays.asList(object("name", "length_7", "length", 7)));
-    description.put("goldens", Arrays.asList(golden(7)));
     write();
   }
 
-  /** Writes {@code goldens.safetensors} and {@code bundle.json}. */
+  /** Writes {@code answers.jsonl}, {@code goldens.safetensors} and {@code bundle.json}. */
   public void write() throws IOException {
     Map<String, Object> header = new LinkedHashMap<>();
     ByteBuffer data = ByteBuffer.allocate(answers.values().stream().mapToInt(each -> 4 * each.values.length).sum());
@@ -137,6 +143,10 @@ public final class BundleFolder {
       List<Integer> offsets = Arrays.asList(start, data.position());
       header.put(answer.getKey(), object("dtype", "F32", "shape", shape, "data_offsets", offsets));
     }
+    String content = lines.stream().map(line -> Json.write(line) + "\n").collect(Collectors.joining());
+    Map<String, Object> entry = file("answers.jsonl", content);
+    part("files").put("answers.jsonl", entry);
+    description.put("answers", object("file", "answers.jsonl", "sha256", entry.get("sha256"), "tolerance", 0.001));
     part("files").put("goldens.safetensors", file("goldens.safetensors", safetensors(Json.write(header), data.array())));
     describe();
   }

@@ -29,7 +29,7 @@ public class BundleTest {
   }
 
   private static void assertRefused(Path path, String... parts) {
-    String message = assertThrows(UserError.class, () -> Bundle.open(path)).getMessage();
+    String message = assertThrows(UserError.class, () -> Bundle.open(path).goldens()).getMessage();
     for (String part : parts) {
       assertTrue(message, message.contains(part));
     }
@@ -69,9 +69,9 @@ public class BundleTest {
   @Test
   public void textWithOtherIdsIsRefused() throws IOException {
     BundleFolder folder = folder();
-    folder.description.put("goldens", Arrays.asList(with(BundleFolder.golden(), "text", "bad")));
+    folder.lines.set(0, with(BundleFolder.golden(), "text", "bad"));
     folder.write();
-    assertRefused(folder.path, "goldens[0] must have the tokenizer's input_word_ids; it has others");
+    assertRefused(folder.path, "answers.jsonl: line 1 ('bad') must have the tokenizer's ids; it has others");
   }
 
   @Test
@@ -80,7 +80,7 @@ public class BundleTest {
     Object file = shuffled.file("vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\nbad\ngood\n");
     shuffled.part("files").put("vocab.txt", file);
     shuffled.write();
-    assertRefused(shuffled.path, "goldens[0] must have the tokenizer's input_word_ids; it has others");
+    assertRefused(shuffled.path, "line 1 ('Good') must have the tokenizer's ids; it has others");
     BundleFolder longer = folder();
     file = longer.file("vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nugly\n");
     longer.part("files").put("vocab.txt", file);
@@ -90,7 +90,7 @@ public class BundleTest {
     cased.part("tokenizer").put("lowercase", false);
     cased.part("tokenizer").put("strip_accents", false);
     cased.write();
-    assertRefused(cased.path, "goldens[0] must have the tokenizer's input_word_ids; it has others");
+    assertRefused(cased.path, "line 1 ('Good') must have the tokenizer's ids; it has others");
     BundleFolder damaged = folder();
     damaged.part("files").put("vocab.txt", damaged.file("vocab.txt", "[UNK]\n"));
     damaged.write();
@@ -187,11 +187,11 @@ public class BundleTest {
     // 2 texts with 128 and 384 tokens, 4,096 numbers each, twice: 32 MiB, too large for JSON.
     BundleFolder folder = folder();
     int[] lengths = {128, 384};
-    List<Object> goldens = new ArrayList<>();
+    folder.lines.clear();
     List<Object> signatures = new ArrayList<>();
     folder.answers.clear();
     for (int i = 0; i < lengths.length; i++) {
-      goldens.add(BundleFolder.golden(lengths[i]));
+      folder.lines.add(BundleFolder.golden(i == 0 ? 3 : 129));
       signatures.add(BundleFolder.object("name", "length_" + lengths[i], "length", lengths[i]));
       for (String kind : new String[] {"/outputs/", "/exported_outputs/"}) {
         float[] values = new float[lengths[i] * 4096];
@@ -200,7 +200,6 @@ public class BundleTest {
         folder.answers.put(i + kind + "sequence_output", new BundleFolder.Answer(shape, values));
       }
     }
-    folder.description.put("goldens", goldens);
     folder.description.put("signatures", signatures);
     folder.description.put("task", null);
     folder.part("files").remove("labels.txt");
@@ -210,9 +209,10 @@ public class BundleTest {
     assertTrue(Files.size(folder.path.resolve("goldens.safetensors")) > 1 << 24);
     Bundle bundle = Bundle.open(folder.path);
     Golden golden = bundle.goldens(384).get(0);
+    assertEquals(129, golden.tokenCount());
     assertEquals(384 * 4096, golden.outputs.get("sequence_output").limit());
     assertEquals(384, golden.largestOutput(), 0);
-    assertEquals(3 * 4096, golden.realValues("sequence_output"));
+    assertEquals(129 * 4096, golden.realValues("sequence_output"));
   }
 
   private static Map<String, Object> with(Map<String, Object> object, String key, Object value) {
@@ -310,24 +310,14 @@ public class BundleTest {
     folder.part("task").put("kind", "translation");
     folder.part("files").put("vocab.txt", BundleFolder.object("sha256", "abc", "size_bytes", 0.5));
     folder.description.put("runtimes", Arrays.asList(1));
-    folder.description.put("goldens", Arrays.asList(with(BundleFolder.golden(), "length", 5)));
     folder.write();
+    folder.description.put("answers", BundleFolder.object("file", "../answers", "sha256", "", "tolerance", -1));
+    folder.describe();
     assertRefused(
         folder.path, "$.recipe must be a string", "$.extra is unknown", "$.tokenizer.lowercase must be true or false",
         "$.task.kind must be one of classification", "$.files.vocab.txt.sha256 must be 64",
         "$.files.vocab.txt.size_bytes must be a whole number", "$.runtimes must hold strings",
-        "$.goldens[0].inputs.input_mask must be 5 whole numbers below 2", "$.goldens[0].length must be one of [4, 7]");
-  }
-
-  @Test
-  public void idsBeyondTheVocabularyAreRefused() throws IOException {
-    BundleFolder folder = folder();
-    folder.part("tokenizer").put("vocab_size", 5);
-    folder.write();
-    assertRefused(folder.path, "input_word_ids must be 4 whole numbers below 5");
-    folder.part("tokenizer").put("vocab_size", 9);
-    folder.write();
-    assertRefused(folder.path, "vocab.txt must have 9 lines");
+        "$.answers must have the file answers.jsonl and its sha256", "$.answers.tolerance must be a number of at least 0");
   }
 
   @Test
@@ -375,14 +365,17 @@ public class BundleTest {
   @Test
   public void invalidVersionOrPathIsRefused() throws IOException {
     BundleFolder folder = folder();
-    for (Object version : new Object[] {1, 4, "2", null}) {
+    for (Object version : new Object[] {3, 5, "4", null}) {
       folder.description.put("schema_version", version);
       folder.write();
-      assertRefused(folder.path, "schema_version must be 2 or 3 for this version; export the bundle again");
+      String received = version instanceof Integer ? "; received " + version : "";
+      assertRefused(
+          folder.path, "schema_version must be 4 for this version" + received + "; export the bundle again");
     }
-    folder.description.put("schema_version", 3);
+    folder.description.put("schema_version", 4);
+    folder.part("tokenizer").put("kind", "letters");
     folder.write();
-    assertRefused(folder.path, "$.tokenizer.kind must be a string", "$.tokenizer.lowercase is unknown");
+    assertRefused(folder.path, "$.tokenizer.kind must be one of", "$.tokenizer.lowercase is unknown");
     Files.write(folder.path.resolve("bundle.json"), "{".getBytes(StandardCharsets.UTF_8));
     assertRefused(folder.path, "bundle.json expected a key in quotes in line 1, found the end");
     Files.write(folder.path.resolve("bundle.json"), new byte[] {'"', (byte) 0xff, '"'});

@@ -112,7 +112,7 @@ public class SeveralHeadsTest {
     String[] reasons = {"letters and digits", "must be unique", "must be 2 or more", "must have the shape [1, 3]"};
     for (int i = 0; i < wrong.length; i++) {
       BundleFolder folder = folder(wrong[i]);
-      String message = assertThrows(UserError.class, () -> Bundle.open(folder.path)).getMessage();
+      String message = assertThrows(UserError.class, () -> Bundle.open(folder.path).goldens()).getMessage();
       assertTrue(message, message.contains(reasons[i]));
     }
   }

@@ -173,7 +173,7 @@ public class BundleStoreTest {
     BundleStore.unpack(apk.toString(), "assets/bundles", shipped);
     assertEquals("inside", store.take("inside").name());
     assertArrayEquals(new String[] {"inside"}, shipped.toFile().list());
-    assertEquals(5, shipped.resolve("inside").toFile().list().length);
+    assertEquals(6, shipped.resolve("inside").toFile().list().length);
     assertFalse(Files.exists(temporary.getRoot().toPath().resolve("x")));
   }
 }

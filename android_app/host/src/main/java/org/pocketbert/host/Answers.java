@@ -1,48 +1,46 @@
 package org.pocketbert.host;
 
-import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.nio.charset.CharacterCodingException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.pocketbert.Pipeline;
 import org.pocketbert.UserError;
+import org.pocketbert.bundle.Answer;
 import org.pocketbert.bundle.Bundle;
 import org.pocketbert.bundle.Classification;
 import org.pocketbert.bundle.HeadAnswer;
 import org.pocketbert.bundle.LabelledSpan;
-import org.pocketbert.bundle.Network;
+import org.pocketbert.bundle.QuestionAnswerer;
+import org.pocketbert.bundle.Scorer;
 import org.pocketbert.bundle.SentenceEmbedder;
 import org.pocketbert.bundle.SeparatePairs;
 import org.pocketbert.bundle.SeveralHeads;
 import org.pocketbert.bundle.SpanFinder;
 import org.pocketbert.bundle.TextClassifier;
-import org.pocketbert.engine.BundleEngines;
-import org.pocketbert.engine.EngineException;
 import org.pocketbert.json.Json;
-import org.pocketbert.json.JsonError;
 
-/** Answers texts with a bundle: labels, embeddings, nearest texts or spans, in the JSON lines of {@code pocketbert}. */
+/** Answers texts with a bundle: one answer for each text, in the JSON lines of {@code pocketbert}. */
 final class Answers {
   static final String COMMAND = "answer";
   static final String HELP =
       """
       Answers texts from standard input with a bundle, one JSON object per line.
 
-      A bundle for embeddings gives the embedding, or the nearest lines of --search. A bundle for token classification
-      gives the spans, one for classes or several labels gives the labels and their probabilities, and one with several
-      heads gives the answer of each. The input has one text per line, or one JSON object with "text" per line; for
-      labels of pairs also with "pair". A bundle for separate pairs gives the answer of a line with "pair", and otherwise
-      the vector of the text.
+      A bundle for classes or several labels gives the labels and their probabilities, one for regression the score,
+      one for token classification the spans, one for embeddings the embedding or the nearest lines of --search, and one
+      with several heads the answer of each. The input has one text per line, or one JSON object with "text" per line;
+      for pairs also with "pair". A bundle for separate pairs gives the answer of a line with "pair", and otherwise the
+      vector of the text. A bundle for questions reads JSON objects with "question" and "context", and gives the answer.
 
       usage: java -jar pocketbert-host.jar answer [flags] BUNDLE < texts.txt
+        BUNDLE                     a folder, or a zip file of it
+        --n-best=3                 number of best answers to print for a question (default: none)
         --search=FILE              print the nearest lines of this file
         --top-k=5                  number of nearest lines (default: 5)
         --prompt-name=NAME         prompt of the texts (default: the model's default prompt)
@@ -53,6 +51,7 @@ final class Answers {
 
   private static final List<String> OF_EMBEDDINGS =
       List.of("--search", "--top-k", "--prompt-name", "--search-prompt-name");
+  private static final List<String> OTHERS = List.of("--threads", "--n-best");
 
   private final Map<String, String> flags = new LinkedHashMap<>();
   private final List<String> bundles = new ArrayList<>();
@@ -61,17 +60,17 @@ final class Answers {
     List<String> problems = new ArrayList<>();
     for (String word : words) {
       String[] parts = word.split("=", 2);
-      boolean known = OF_EMBEDDINGS.contains(parts[0]) || parts[0].equals("--threads");
+      boolean known = OF_EMBEDDINGS.contains(parts[0]) || OTHERS.contains(parts[0]);
       if (known && parts.length == 2 && !parts[1].isEmpty()) {
         flags.put(parts[0], parts[1]);
       } else if (word.startsWith("-")) {
-        String names = String.join("=, ", OF_EMBEDDINGS);
-        problems.add("a flag must be one of " + names + "=, --threads=, --help; received " + word);
+        String names = String.join("=, ", OF_EMBEDDINGS) + "=, " + String.join("=, ", OTHERS);
+        problems.add("a flag must be one of " + names + "=, --help; received " + word);
       } else {
         bundles.add(word);
       }
     }
-    for (String name : List.of("--threads", "--top-k")) {
+    for (String name : List.of("--threads", "--top-k", "--n-best")) {
       if (!number(name, 1).matches("[1-9][0-9]{0,5}")) {
         problems.add(name + " must be a positive number; received " + flags.get(name));
       }
@@ -93,71 +92,88 @@ final class Answers {
 
   private void answer(InputStream input, PrintStream output) throws IOException {
     Bundle bundle = Bundle.open(Path.of(bundles.get(0)));
-    try (BundleEngines engines = new BundleEngines(bundle, Integer.parseInt(number("--threads", 1)))) {
-      Answer answer = answer(bundle, engines);
-      for (String[] row : texts(input, "standard input", null).values()) {
-        Map<String, Object> line = new LinkedHashMap<>();
-        line.put("text", row[0]);
-        answer.add(row, line);
+    try (Pipeline pipeline = new Pipeline(bundle, Integer.parseInt(number("--threads", 1)))) {
+      Answerer answerer = answerer(pipeline);
+      String source = "standard input";
+      boolean reads = "span".equals(bundle.taskKind());
+      for (Map<String, String> row : reads ? InputRows.questions(input, source) : InputRows.texts(input, source)) {
+        Map<String, Object> line = new LinkedHashMap<>(row);
+        answerer.answer(row, line);
         output.println(Json.write(line));
       }
-    } catch (EngineException error) {
-      throw new UserError("bundle " + bundles.get(0) + ": " + error.getMessage());
     }
   }
 
-  private interface Answer {
-    void add(String[] row, Map<String, Object> line);
+  private interface Answerer {
+    /** Adds the answer of a row to its line. */
+    void answer(Map<String, String> row, Map<String, Object> line);
   }
 
-  private Answer answer(Bundle bundle, BundleEngines network) throws IOException {
-    String kind = bundle.taskKind();
-    if (bundle.hasPairs() && OF_EMBEDDINGS.stream().noneMatch(flags::containsKey)) {
-      return pairs(bundle, network);
+  private Answerer answerer(Pipeline pipeline) throws IOException {
+    String kind = pipeline.bundle().answerKind();
+    checkFlags(pipeline.bundle());
+    if (OF_EMBEDDINGS.stream().anyMatch(flags::containsKey)) {
+      return embeddings(pipeline);
     }
-    if ("embedding".equals(kind)) {
-      return embeddings(bundle, network);
+    if (pipeline.bundle().hasPairs()) {
+      return pairs(pipeline);
     }
-    for (String flag : OF_EMBEDDINGS) {
-      if (flags.containsKey(flag)) {
-        throw new UserError(flag + " needs a bundle for embedding; " + bundle.name() + " is for " + kind);
+    switch (String.valueOf(kind)) {
+      case "regression":
+        Scorer scorer = pipeline.scorer();
+        return (row, line) -> line.put("score", scorer.score(row.get("text"), row.get("pair")));
+      case "span":
+        return questions(pipeline);
+      case "embedding":
+        return embeddings(pipeline);
+      case "several":
+        return heads(pipeline);
+      case "token_classification":
+        SpanFinder finder = pipeline.spanFinder();
+        return (row, line) -> line.put("spans", described(finder.find(single(row))));
+      default:
+        TextClassifier classifier = pipeline.classifier();
+        boolean several = "multi_label".equals(kind);
+        return (row, line) -> add(classifier.classify(row.get("text"), row.get("pair")), several, line);
+    }
+  }
+
+  private void checkFlags(Bundle bundle) {
+    for (String flag : flags.keySet()) {
+      String kind = OF_EMBEDDINGS.contains(flag) ? "embedding" : flag.equals("--n-best") ? "span" : null;
+      if (kind != null && !kind.equals(bundle.taskKind())) {
+        throw new UserError(
+            flag + " needs a bundle for " + kind + "; " + bundle.name() + " is for " + bundle.taskKind()
+                + "; leave it out");
       }
     }
-    if ("several".equals(kind)) {
-      return heads(bundle, network);
+  }
+
+  /** Returns a row's text; a pair is refused. */
+  private static String single(Map<String, String> row) {
+    if (row.containsKey("pair")) {
+      throw new UserError("inputs must be texts; received a pair, " + row + "; pass one text each");
     }
-    boolean labels = "classification".equals(kind) || "multi_label".equals(kind);
-    return labels ? labels(bundle, network) : spans(bundle, network);
+    return row.get("text");
   }
 
-  private static Answer labels(Bundle bundle, Network network) {
-    TextClassifier classifier = new TextClassifier(bundle, network);
-    boolean several = "multi_label".equals(bundle.taskKind());
-    return (row, line) -> {
-      if (row[1] != null) {
-        line.put("pair", row[1]);
-      }
-      add(classifier.classify(row[0], row[1]), several, line);
-    };
-  }
-
-  private static void add(Classification found, boolean several, Map<String, Object> line) {
-    line.put(several ? "labels" : "label", several ? found.labels : found.label);
+  private static void add(Classification classification, boolean several, Map<String, Object> line) {
+    line.put(several ? "labels" : "label", several ? classification.labels : classification.label);
     Map<String, Object> probabilities = new LinkedHashMap<>();
-    found.probabilities.forEach((label, probability) -> probabilities.put(label, rounded(probability)));
+    classification.probabilities.forEach((label, probability) -> probabilities.put(label, rounded(probability)));
     line.put("probabilities", probabilities);
   }
 
-  private static Answer heads(Bundle bundle, Network network) {
-    SeveralHeads heads = new SeveralHeads(bundle, network);
+  private static Answerer heads(Pipeline pipeline) {
+    SeveralHeads heads = pipeline.severalHeads();
     return (row, line) ->
         heads
-            .answer(row[0])
+            .answer(single(row))
             .forEach(
-                (name, found) -> {
-                  Map<String, Object> answer = new LinkedHashMap<>();
-                  add(found, answer);
-                  line.put(name, answer);
+                (name, answer) -> {
+                  Map<String, Object> described = new LinkedHashMap<>();
+                  add(answer, described);
+                  line.put(name, described);
                 });
   }
 
@@ -171,26 +187,46 @@ final class Answers {
     }
   }
 
-  private static Answer pairs(Bundle bundle, BundleEngines network) {
-    SeparatePairs pairs = new SeparatePairs(bundle, network);
+  private static Answerer pairs(Pipeline pipeline) {
+    SeparatePairs pairs = pipeline.separatePairs();
     return (row, line) -> {
-      if (row[1] == null) {
-        line.put("embedding", doubles(pairs.vector(row[0])));
+      if (row.containsKey("pair")) {
+        add(pairs.predict(row.get("text"), row.get("pair")), line);
       } else {
-        line.put("pair", row[1]);
-        add(pairs.predict(row[0], row[1]), line);
+        line.put("embedding", doubles(pairs.vector(row.get("text"))));
       }
     };
   }
 
-  private static Answer spans(Bundle bundle, Network network) {
-    SpanFinder finder = new SpanFinder(bundle, network);
-    return (row, line) -> line.put("spans", described(finder.find(row[0])));
+  private Answerer questions(Pipeline pipeline) {
+    QuestionAnswerer answerer = pipeline.questionAnswerer();
+    int most = Integer.parseInt(number("--n-best", 0));
+    return (row, line) -> {
+      Answer answer = answerer.answer(row.get("question"), row.get("context"));
+      add(answer, line);
+      if (most > 0) {
+        List<Object> best = new ArrayList<>();
+        for (Answer one : answer.best.subList(0, Math.min(most, answer.best.size()))) {
+          Map<String, Object> described = new LinkedHashMap<>();
+          add(one, described);
+          best.add(described);
+        }
+        line.put("answers", best);
+      }
+    };
   }
 
-  private static List<Object> described(List<LabelledSpan> found) {
+  private static void add(Answer answer, Map<String, Object> line) {
+    line.put("answer", answer.text);
+    line.put("start", answer.start < 0 ? null : answer.start);
+    line.put("end", answer.end < 0 ? null : answer.end);
+    line.put("score", rounded(answer.score));
+    line.put("probability", rounded(answer.probability));
+  }
+
+  private static List<Object> described(List<LabelledSpan> labelledSpans) {
     List<Object> spans = new ArrayList<>();
-    for (LabelledSpan span : found) {
+    for (LabelledSpan span : labelledSpans) {
       Map<String, Object> described = new LinkedHashMap<>();
       described.put("text", span.text);
       described.put("label", span.label);
@@ -202,35 +238,42 @@ final class Answers {
     return spans;
   }
 
-  private Answer embeddings(Bundle bundle, Network network) throws IOException {
-    SentenceEmbedder embedder = new SentenceEmbedder(bundle, network);
+  private Answerer embeddings(Pipeline pipeline) throws IOException {
+    SentenceEmbedder embedder = pipeline.embedder();
     String prompt = flags.get("--prompt-name");
     String file = flags.get("--search");
     if (file == null) {
-      return (row, line) -> line.put("embedding", doubles(embedder.embed(row[0], prompt)));
+      return (row, line) -> {
+        float[] vector = embedder.embed(row.get("text"), prompt);
+        if (row.containsKey("pair")) {
+          line.put("similarity", SentenceEmbedder.cosine(vector, embedder.embed(row.get("pair"), prompt)));
+        } else {
+          line.put("embedding", doubles(vector));
+        }
+      };
     }
     if (!Files.isRegularFile(Path.of(file))) {
       throw new UserError("--search must be a file of texts; received " + file);
     }
-    Map<Integer, String[]> documents;
+    Map<Integer, Map<String, String>> documents;
     try (InputStream stream = Files.newInputStream(Path.of(file))) {
-      documents = texts(stream, file, false);
+      documents = InputRows.lines(stream, file);
     }
     List<Integer> numbers = new ArrayList<>(documents.keySet());
     List<float[]> vectors = new ArrayList<>();
-    for (String[] document : documents.values()) {
-      vectors.add(embedder.embed(document[0], flags.get("--search-prompt-name")));
+    for (Map<String, String> document : documents.values()) {
+      vectors.add(embedder.embed(document.get("text"), flags.get("--search-prompt-name")));
     }
     int most = Integer.parseInt(number("--top-k", 5));
     return (row, line) -> {
-      float[] query = embedder.embed(row[0], prompt);
+      float[] query = embedder.embed(single(row), prompt);
       List<Object> nearest = new ArrayList<>();
       for (int index : SentenceEmbedder.search(query, vectors, most)) {
-        Map<String, Object> found = new LinkedHashMap<>();
-        found.put("line", numbers.get(index));
-        found.put("text", documents.get(numbers.get(index))[0]);
-        found.put("similarity", rounded(SentenceEmbedder.cosine(query, vectors.get(index))));
-        nearest.add(found);
+        Map<String, Object> document = new LinkedHashMap<>();
+        document.put("line", numbers.get(index));
+        document.put("text", documents.get(numbers.get(index)).get("text"));
+        document.put("similarity", rounded(SentenceEmbedder.cosine(query, vectors.get(index))));
+        nearest.add(document);
       }
       line.put("nearest", nearest);
     };
@@ -238,46 +281,6 @@ final class Answers {
 
   private String number(String flag, int otherwise) {
     return flags.getOrDefault(flag, Integer.toString(otherwise));
-  }
-
-  /**
-   * Returns the text and the second text, or null, by the number of their line; blank lines have none.
-   *
-   * @param areJson whether lines are JSON objects; null: the first line that is not blank tells
-   */
-  private static Map<Integer, String[]> texts(InputStream input, String source, Boolean areJson) throws IOException {
-    Map<Integer, String[]> texts = new LinkedHashMap<>();
-    try (BufferedReader lines = new BufferedReader(new InputStreamReader(input, StandardCharsets.UTF_8.newDecoder()))) {
-      Boolean isJson = areJson;
-      int number = 0;
-      for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-        number++;
-        if (line.isBlank()) {
-          continue;
-        }
-        isJson = isJson == null ? Boolean.valueOf(line.stripLeading().startsWith("{")) : isJson;
-        texts.put(number, isJson ? row(line, source + ": line " + number) : new String[] {line, null});
-      }
-    } catch (CharacterCodingException error) {
-      throw new UserError(source + " must be UTF-8 text; it is not");
-    }
-    return texts;
-  }
-
-  private static String[] row(String line, String where) {
-    try {
-      Object row = Json.parse(line);
-      if (row instanceof Map && ((Map<?, ?>) row).get("text") instanceof String) {
-        Object pair = ((Map<?, ?>) row).get("pair");
-        if (pair != null && !(pair instanceof String)) {
-          throw new UserError(where + ": \"pair\" must be a string");
-        }
-        return new String[] {(String) ((Map<?, ?>) row).get("text"), (String) pair};
-      }
-    } catch (JsonError error) {
-      throw new UserError(where + " " + error.getMessage());
-    }
-    throw new UserError(where + " must be a JSON object with a string \"text\"; it is not");
   }
 
   private static double[] doubles(float[] values) {

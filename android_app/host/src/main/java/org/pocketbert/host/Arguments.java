@@ -27,6 +27,7 @@ final class Arguments {
         --overwrite          replace the result file
         --help               show this text
 
+      java -jar pocketbert-host.jar check BUNDLE…: compare bundles with their golden answers.
       java -jar pocketbert-host.jar answer --help: embed texts or find spans with a bundle.
       """;
 

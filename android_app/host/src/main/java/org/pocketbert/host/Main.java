@@ -40,6 +40,9 @@ public final class Main {
         Answers.run(List.of(words).subList(1, words.length), System.in, System.out);
         System.exit(0);
       }
+      if (words.length > 0 && words[0].equals(Check.COMMAND)) {
+        System.exit(Check.run(List.of(words).subList(1, words.length), System.out));
+      }
       System.exit(run(new Arguments(words)));
     } catch (UserError error) {
       System.err.println(error.getMessage());
@@ -93,6 +96,8 @@ public final class Main {
     for (Path path : arguments.bundles) {
       try {
         Bundle bundle = Bundle.open(path);
+        // Damaged goldens are refused before anything is timed.
+        bundle.goldens();
         List<Integer> lengths = new ArrayList<>(arguments.lengths);
         for (int i = 0; i < bundle.lengths().length && arguments.lengths.isEmpty(); i++) {
           lengths.add(bundle.lengths()[i]);
