@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def run(quick: bool) -> dict[str, Any]:
         path = Path(folder) / "bundle"
         pb.export(model, path, recipe=RECIPE, lengths=LENGTHS)
         packages = ("pocketbert_runtime", "pocketbert")
-        samples = {package: [] for package in packages}
+        samples: dict[str, list[tuple[float, float]]] = {package: [] for package in packages}
         for turn in track(range(starts), "starts", "turn"):
             for package in packages[:: -1 if turn % 2 else 1]:
                 samples[package].append(_started(package, path))
@@ -89,7 +89,9 @@ def _started(package: str, path: Path) -> tuple[float, float]:
     return seconds, megabytes
 
 
-def _seconds(calls: dict[str, Callable[[list[str]], Any]], texts: Sequence[str], turns: int) -> dict[str, list[float]]:
+def _seconds(
+    calls: Mapping[str, Callable[[list[str]], Any]], texts: Sequence[str], turns: int
+) -> dict[str, list[float]]:
     """Seconds on the clock of each call, for each turn's share of the texts; a first text of each length warms up."""
     for call in calls.values():
         call([word * length for word in ("a ", "film ") for length in (5, 40, 100)])
