@@ -84,6 +84,17 @@ def _xlm_r(hidden_size: int, num_layers: int, num_attention_heads: int, intermed
     return roberta.replace(model_type="xlm-roberta", vocab_size=250002)
 
 
+def _electra(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    """A discriminator in table 6; the embeddings of the small one are 128 wide."""
+    size = 128 if hidden_size == 256 else hidden_size
+    return _bert(hidden_size, num_layers, num_attention_heads, intermediate_size).replace(
+        model_type="electra",
+        embedding_size=size,
+        embedding_projection="none" if size == hidden_size else "output",
+        pooler="none",
+    )
+
+
 # Appendix A, and the authors' commands: the last stage's networks, one per layer.
 _SEARCHED = (
     "tanh(linear4_2(gelu(linear4_2(x))))",
@@ -194,6 +205,9 @@ PRESETS = _presets(
         "DistilBERT (Sanh et al. 2019), base",
         66_362_880,
     ),
+    ("electra_small", _electra(256, 12, 4, 1024), "ELECTRA (Clark et al. 2020), small", 13_483_008),
+    ("electra_base", _electra(768, 12, 12, 3072), "ELECTRA (Clark et al. 2020), base", 108_891_648),
+    ("electra_large", _electra(1024, 24, 16, 4096), "ELECTRA (Clark et al. 2020), large", 334_092_288),
     ("ib_bert_large", _ib_bert(512, 1024, 4), f"{_MOBILE} 1, the teacher; table 2 (f)", 294_467_840),
     ("ib_bert_h1024_b1024_a16", _ib_bert(1024, 1024, 16), f"{_MOBILE} 2 (a)", 358_667_520),
     ("ib_bert_h768_b1024_a16", _ib_bert(768, 1024, 16), f"{_MOBILE} 2 (b)", 326_502_144),

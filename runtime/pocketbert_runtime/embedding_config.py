@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pocketbert_runtime.errors import literal_problems, raise_if_any
 
 Pooling = Literal["mean", "cls", "max"]
-DenseActivation = Literal["tanh", "relu", "identity"]
+DenseActivation = Literal["tanh", "relu", "gelu", "identity"]
 
 
 @dataclass(frozen=True, kw_only=True)

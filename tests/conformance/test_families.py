@@ -40,6 +40,7 @@ LARGER: dict[str, EncoderConfig] = {
     "roberta": tiny.ROBERTA,
     "xlm-roberta": tiny.ROBERTA.replace(model_type="xlm-roberta"),
     "mobilebert": tiny.MOBILEBERT,
+    "electra": tiny.BERT.replace(model_type="electra", pooler="none", embedding_size=6, embedding_projection="output"),
     "distilbert": tiny.BERT.replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
 }
 families = pytest.mark.parametrize("family", FAMILIES)

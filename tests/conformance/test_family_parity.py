@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
-from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobilebert, tiny_roberta, tiny_xlm_roberta
+from tiny_models import (
+    random_tensors,
+    tiny_bert,
+    tiny_distilbert,
+    tiny_electra,
+    tiny_mobilebert,
+    tiny_roberta,
+    tiny_xlm_roberta,
+)
 
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
@@ -61,6 +69,15 @@ CASES = {
     "TFDistilBertForSequenceClassification, multi_label": (tiny_distilbert(), (MULTI_LABEL,)),
     "TFDistilBertForQuestionAnswering": (tiny_distilbert(), (SPAN,)),
     "TFDistilBertForMaskedLM": (tiny_distilbert(), (MASKED_LM,)),
+    "TFElectraModel": (tiny_electra(), ()),
+    "TFElectraForSequenceClassification": (tiny_electra(activation="relu"), (CLASSIFICATION,)),
+    "TFElectraForSequenceClassification, whole embedding": (
+        tiny_electra(embedding_size=20, embedding_projection="none"),
+        (CLASSIFICATION,),
+    ),
+    "TFElectraForTokenClassification": (tiny_electra(), (TOKENS,)),
+    "TFElectraForQuestionAnswering": (tiny_electra(), (SPAN,)),
+    "TFElectraForMaskedLM": (tiny_electra(), (MASKED_LM,)),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
 }
 
@@ -92,6 +109,8 @@ def batch(config):
     "TFMobileBertForPreTraining",
     "TFDistilBertForSequenceClassification",
     "TFDistilBertForMaskedLM",
+    "TFElectraForSequenceClassification",
+    "TFElectraForMaskedLM",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_their_class_gives_our_answers(name, tmp_path):
@@ -141,6 +160,23 @@ def test_their_class_gives_our_answers(name, tmp_path):
             other = other[:, 0]
         per_token = answer.shape.rank > 1 and answer.shape[1] == 11
         assert_close(answer, other) if per_token else assert_close(answer[:, None], other[:, None])
+
+
+@pytest.mark.parametrize("embedding_size", [6, 20])
+def test_discriminators_are_read_without_their_head(embedding_size, tmp_path):
+    projection = "output" if embedding_size < 20 else "none"
+    config = tiny_electra(embedding_size=embedding_size, embedding_projection=projection)
+    write_directory(tmp_path / "model", config, (), random_tensors(config), None)
+    reference_model = transformers.TFElectraForPreTraining(transformers.AutoConfig.from_pretrained(tmp_path / "model"))
+    inputs = batch(config)
+    names = {"input_word_ids": "input_ids", "input_mask": "attention_mask", "input_type_ids": "token_type_ids"}
+    expected = reference_model({names[name]: array for name, array in inputs.items()}, output_hidden_states=True)
+    reference_model.save_pretrained(tmp_path / "theirs", safe_serialization=True)
+    content = json.loads((tmp_path / "theirs/config.json").read_text())
+    assert content["architectures"] == ["ElectraForPreTraining"]
+    model = pocketbert_model.from_pretrained(tmp_path / "theirs")
+    assert model.config == config and not model.tasks
+    assert_close(model(inputs)["sequence_output"], expected.hidden_states[-1])
 
 
 def test_every_family_is_compared():

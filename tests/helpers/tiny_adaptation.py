@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from tiny_models import random_tensors, tiny_bert, tiny_distilbert, tiny_mobilebert, tiny_roberta, tiny_xlm_roberta
+from tiny_models import (
+    random_tensors,
+    tiny_bert,
+    tiny_distilbert,
+    tiny_electra,
+    tiny_mobilebert,
+    tiny_roberta,
+    tiny_xlm_roberta,
+)
 from tiny_tokenizers import byte_bpe_files, unigram_file
 
 from pocketbert.checkpoints.directory import write_directory
@@ -26,6 +34,7 @@ FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "roberta": (tiny_roberta(pooler="none"), "byte_bpe", "TFRobertaForMaskedLM"),
     "xlm_roberta": (tiny_xlm_roberta(pooler="none"), "unigram", "TFXLMRobertaForMaskedLM"),
     "distilbert": (tiny_distilbert(), "wordpiece", "TFDistilBertForMaskedLM"),
+    "electra": (tiny_electra(), "wordpiece", "TFElectraForMaskedLM"),
     "minilm": (tiny_bert(num_layers=3, activation="gelu"), "unigram", "TFBertForMaskedLM"),
     "mobilebert": (tiny_mobilebert("bottleneck"), "wordpiece", "TFMobileBertForMaskedLM"),
 }

@@ -48,6 +48,10 @@ def tiny_distilbert(**changes: object) -> EncoderConfig:
     return tiny_bert(**({"model_type": "distilbert", "type_vocab_size": 0, "pooler": "none"} | changes))
 
 
+def tiny_electra(**changes: object) -> EncoderConfig:
+    return PRESETS["electra_small"].config.replace(**(_TINY | {"embedding_size": 6} | changes))
+
+
 def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(seed)
     return {

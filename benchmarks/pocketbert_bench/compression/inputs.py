@@ -290,8 +290,8 @@ def check(
         problems.append(f"length must be at most the model's {positions} positions; received {max(shares)}")
     if described.config.feedforward is not None:
         problems.append(
-            "networks can be cut out of BERT, RoBERTa, XLM-R, DistilBERT and MobileBERT; received an EfficientBERT; "
-            "use pocketbert search for it"
+            "networks can be cut out of BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA and MobileBERT; received an "
+            "EfficientBERT; use pocketbert search for it"
         )
     raise_if_any(problems, "compress")
     check_cuts(directory, data, max(shares))

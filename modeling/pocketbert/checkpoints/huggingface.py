@@ -237,6 +237,7 @@ def _kinds(family: Family, options: Mapping[str, Any], classifier: TaskKind, pro
     kinds_by_class |= {TASK_RULES[classifier].architecture: (classifier,), "ForPreTraining": PRETRAINING_HEADS}
     if not family.has_next_sentence:
         del kinds_by_class["ForNextSentencePrediction"], kinds_by_class["ForPreTraining"]
+    kinds_by_class |= dict.fromkeys(family.unread_heads, ())
     kinds: set[TaskKind] = set()
     for name in options.get("architectures", ()):
         suffix = str(name).removeprefix(family.class_prefix)

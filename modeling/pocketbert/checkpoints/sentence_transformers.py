@@ -34,6 +34,7 @@ _MODEL_NAME = "config_sentence_transformers.json"
 _ACTIVATIONS = {
     "tanh": "torch.nn.modules.activation.Tanh",
     "relu": "torch.nn.modules.activation.ReLU",
+    "gelu": "torch.nn.modules.activation.GELU",
     "identity": "torch.nn.modules.linear.Identity",
 }
 _HEAD = "heads.embedding.dense"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from pocketbert.checkpoints.families.registry import FAMILIES
 from pocketbert.checkpoints.name_maps import modern_name
 from pocketbert.errors import UserError
 from pocketbert_runtime.json_reading import read_json
@@ -24,11 +25,6 @@ WEIGHTS_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 KERAS_NAME = "tf_model.h5"
 
-# First parts in variable names without the model's name.
-_ROOTS = frozenset(
-    "bert roberta mobilebert distilbert cls lm_head classifier qa_outputs pre_classifier vocab_transform "
-    "vocab_layer_norm vocab_projector".split()
-)
 _LAST = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 _KERAS_TYPES = {"float16": "F16", "float32": "F32", "float64": "F64"}
 
@@ -143,14 +139,22 @@ def _open_keras(path: Path, stack: ExitStack, problems: list[str]) -> dict[str, 
 
 
 def _from_tensorflow(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    tensors = {}
+    tensors, roots = {}, _roots()
     for name, tensor in stored.items():
         # "layer_._0" is item 0 of a list; "mlm___cls" is `cls` in a layer with another name.
         parts = [part.rpartition("___")[2] for part in name.removesuffix(":0").replace("_._", "/").split("/")]
-        if len(parts) > 1 and parts[0] not in _ROOTS:
+        if len(parts) > 1 and parts[0] not in roots:
             parts = parts[1:]
         transposed = parts[-1] == "kernel"
         parts[-1] = _LAST.get(parts[-1], parts[-1])
         shape = tensor.shape[::-1] if transposed else tensor.shape
         tensors[".".join(parts)] = dataclasses.replace(tensor, shape=shape, transposed=transposed)
     return tensors
+
+
+def _roots() -> set[str]:
+    """First parts of tensor names, as they are without the model's name."""
+    names = {"cls", "classifier", "qa_outputs"}
+    for family in FAMILIES.values():
+        names |= {family.tensor_prefix, family.sentence_dense, *family.names.values(), *family.unread_heads.values()}
+    return {name.partition(".")[0] for name in names} - {""}

@@ -25,6 +25,7 @@ _OWNERS = {
     "mobilebert-": "google",
     "distilbert-": "distilbert",
     "distilroberta-": "distilbert",
+    "electra-": "google",
     "roberta-": "FacebookAI",
     "xlm-roberta-": "FacebookAI",
     "all-MiniLM-": "sentence-transformers",

@@ -12,7 +12,7 @@ import tensorflow as tf
 from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.layers.core import Dense
+from pocketbert.layers.core import Dense, activate
 from pocketbert.layers.dropout import Dropout
 from pocketbert.tasks.class_names import positive_class
 from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_threshold
@@ -31,9 +31,9 @@ MEAN_LENGTH = 10.0
 class SentenceHead(tf_keras.layers.Layer):
     """Linear map from a text vector.
 
-    The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu);
-    or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads `pair_features`
-    from two rows' vectors, and both rows have its logits.
+    The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu;
+    ELECTRA: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads
+    `pair_features` from two rows' vectors, and both rows have its logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
@@ -70,7 +70,8 @@ class SentenceHead(tf_keras.layers.Layer):
         x = encoded["sequence_output"][:, 0]
         if self._activation == "relu":
             return tf.nn.relu(self.dense(x))
-        return tf.tanh(self.dense(self.dropout(x, training=training)))
+        x = self.dense(self.dropout(x, training=training))
+        return activate(x, "gelu") if self._activation == "gelu" else tf.tanh(x)
 
 
 def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

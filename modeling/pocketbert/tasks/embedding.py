@@ -40,7 +40,7 @@ from pocketbert_runtime.forward import Forward, Outputs
 
 # Below every feature, within float16.
 _LOWEST = -6e4
-_ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "identity": tf.identity}
+_ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "gelu": tf.nn.gelu, "identity": tf.identity}
 
 
 class EmbeddingHead(tf_keras.layers.Layer):

@@ -15,6 +15,10 @@ PUBLISHED = {
     "xlm_r_base": 278_043_648,
     "xlm_r_large": 559_890_432,
     "distilbert_base_uncased": 66_362_880,
+    # transformers' ElectraModel in these sizes.
+    "electra_small": 13_483_008,
+    "electra_base": 108_891_648,
+    "electra_large": 334_092_288,
     "ib_bert_large": 294_467_840,
     "mobilebert": 24_581_888,
     "mobilebert_paper": 25_359_104,

@@ -32,6 +32,8 @@ class Family:
       pooler_in_head: whether transformers' sentence head owns the pooler's linear map.
       head_activation: activation between a sentence head's two linear maps on an encoder without a pooler.
       has_next_sentence: whether the family is pretrained with next sentences.
+      unread_heads: end of a class in transformers → first part of the names of its head's tensors, which no task here
+        has. They are left out.
       masked_lm_activation: the only `hidden_act` that suits a masked-LM head; empty for any.
       positions_follow_padding: whether positions count from `pad_token_id` + 1.
       head_width_key: BERT's key for the width of all attention heads together.
@@ -58,8 +60,9 @@ class Family:
     names: Mapping[str, str] = field(default_factory=dict)
     sentence_output: str = ""
     pooler_in_head: bool = False
-    head_activation: Literal["tanh", "relu"] = "tanh"
+    head_activation: Literal["tanh", "relu", "gelu"] = "tanh"
     has_next_sentence: bool = True
+    unread_heads: Mapping[str, str] = field(default_factory=dict)
     masked_lm_activation: str = ""
     positions_follow_padding: bool = False
     head_width_key: str = "hidden_size"
@@ -83,7 +86,8 @@ class Family:
 
     def prefixed(self, name: str) -> str:
         """Returns the name of a tensor from an encoder that was saved without its prefix; heads keep their names."""
-        parts = (self.tensor_name(f"bert.{part}.").split(".")[1] for part in ("embeddings", "encoder.layer", "pooler"))
+        stored = ("embeddings", "embeddings.embedding_transformation", "encoder.layer", "pooler")
+        parts = (self.tensor_name(f"bert.{part}.").split(".")[1] for part in stored)
         return f"{self.tensor_prefix}.{name}" if name.split(".")[0] in parts else name
 
     def layer_of(self, name: str) -> str:

@@ -8,7 +8,7 @@ import java.util.Map;
 /** Preparation of texts for an embedding model, from bundle.json: the fields of {@code EmbeddingConfig} in Python. */
 final class EmbeddingOptions {
   private static final List<String> POOLINGS = Arrays.asList("mean", "cls", "max");
-  private static final List<String> ACTIVATIONS = Arrays.asList("tanh", "relu", "identity");
+  private static final List<String> ACTIVATIONS = Arrays.asList("tanh", "relu", "gelu", "identity");
   private static final int MOST = 1 << 20;
   // Two special tokens and one of the text.
   private static final int FEWEST_TOKENS = 3;
