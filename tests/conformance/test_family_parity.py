@@ -95,6 +95,14 @@ def batch(config):
     }
 
 
+def reference_config(folder, name):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    if name.startswith("TFElectraForSequenceClassification"):
+        # Their class reads this rate, for training only, by a misspelt name.
+        config.classifier_dropout = None
+    return config
+
+
 # Each head once, and once more where a family has another name for it.
 @pytest.mark.one_of_each(
     "TFBertForSequenceClassification",
@@ -118,7 +126,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
     write_directory(tmp_path / "model", config, tasks, tensors, None)
 
-    theirs_config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    theirs_config = reference_config(tmp_path / "model", name)
     content = json.loads((tmp_path / "model/config.json").read_text())
     class_name = name.split(",")[0]
     assert theirs_config.model_type == config.model_type
@@ -237,7 +245,7 @@ def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path)
     config, tasks = CASES[name]
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
     write_directory(tmp_path / "model", config, tasks, tensors, None)
-    reference_model = getattr(transformers, name)(transformers.AutoConfig.from_pretrained(tmp_path / "model"))
+    reference_model = getattr(transformers, name)(reference_config(tmp_path / "model", name))
     stored = load_file(tmp_path / "model/model.safetensors")
     if name == "TFMobileBertForPreTraining":
         stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
