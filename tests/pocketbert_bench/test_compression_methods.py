@@ -34,7 +34,7 @@ from pocketbert_bench.compression.methods import (
 )
 from pocketbert_bench.compression.structures import Structure, write_student
 from pocketbert_bench.compression.trial_examples import planned_epochs, trial_examples
-from pocketbert_runtime.tokenizers import wordpiece_vocabulary
+from pocketbert_runtime.tokenizers.kinds import wordpiece
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
 HEADS, NEURONS = TEACHER.num_attention_heads, TEACHER.intermediate_size
@@ -253,9 +253,9 @@ def test_further_structures_do_not_read_the_vocabulary_again(
     teacher: Path, shared: TrialData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[Any] = []
-    read = wordpiece_vocabulary.read_vocabulary
+    read = wordpiece.read_vocabulary
     monkeypatch.setattr(
-        wordpiece_vocabulary, "read_vocabulary", lambda path, content: (reads.append(path), read(path, content))[1]
+        wordpiece, "read_vocabulary", lambda path, content: (reads.append(path), read(path, content))[1]
     )
     described = describe_directory(teacher)
     counts = []
