@@ -243,13 +243,8 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
             continue
         rows[method] = numbers(result, output)
     finetuned = folder / "runs" / cell.name / FINETUNE / "bundle"
-    named: dict[str, Any] = {
-        "commit": machine.commit(),
-        "task": task.name,
-        "share": cell.share,
-        "seed": cell.seed,
-        "minutes": minutes,
-    }
+    named: dict[str, Any] = {"task": task.name, "share": cell.share, "seed": cell.seed, "minutes": minutes}
+    named["commit"] = machine.commit()
     for method, row in rows.items():
         row |= {**named, "method": method, "teacher_dev_metrics": teacher["metrics"]}
         if "score" in row and method != FINETUNE and finetuned.exists():
@@ -258,28 +253,20 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
             assert inputs.splits.final is not None
             loss = paired_loss(networks[0], networks[1], inputs.splits.final.dev, row["metric"])
             row["points_to_finetuning"] = [-loss.points, -loss.interval[1], -loss.interval[0]]
-    measured = [row["teacher_latency_ms"] for row in rows.values() if "score" in row]
-    files = (folder / "jobs" / f"teacher-{task.name}.json", folder / "runs" / cell.name)
-    check_speed(teacher["latency_ms"], measured, task.most_difference, files)
+    later = [row["teacher_latency_ms"] for row in rows.values() if "score" in row]
+    paths = (folder / "jobs" / f"teacher-{task.name}.json", folder / "runs" / cell.name)
+    check_speed(teacher["latency_ms"], later, task.most_difference, paths)
     return {"rows": list(rows.values())}
 
 
 def check_speed(first: float, later: Sequence[float], most_difference: float, files: Sequence[Path]) -> None:
-    """Checks that the machine was as fast for the cell as for its limits.
-
-    Args:
-      first: the teacher's latency in ms, from which the limits come.
-      later: its latency in each of the cell's runs.
-      most_difference: largest difference of their median, as a share of `first`.
-      files: results that depend on both.
-    Raises:
-      UserError: the median differs by more.
-    """
-    if later and abs(float(np.median(later)) / first - 1) > most_difference:
+    """Raises a `UserError` if the median of a teacher's later latencies differs too much from the first, in ms."""
+    median = float(np.median(later)) if later else first
+    if abs(median / first - 1) > most_difference:
         raise UserError(
-            f"the teacher must be as fast as at first, {first:.3g} ms; received {float(np.median(later)):.3g} ms, so "
-            f"its limits are wrong; close other programs, delete {', '.join(map(str, files))} and the kept costs, and "
-            "run the study again, or pass a larger --most-difference"
+            f"the teacher must be as fast as at first, {first:.3g} ms; received {median:.3g} ms, so its limits are "
+            f"wrong; close other programs, delete {', '.join(map(str, files))} and the kept costs, and run the study "
+            "again, or pass a larger --most-difference"
         )
 
 
@@ -364,7 +351,7 @@ def main(arguments: list[str]) -> int:
     flags.DEFINE_list("methods", [], "rows beside fine-tuning; all if empty", flag_values=values)
     flags.DEFINE_list("shares", ["0.5", "0.25"], "limits for your table, of the teacher's latency", flag_values=values)
     flags.DEFINE_float("minutes", MINUTES, "time of each row", flag_values=values)
-    help_text = "largest difference of the teacher's latency in a row from that of the limits, as a share"
+    help_text = "largest later change of the teacher's latency, as a share"
     flags.DEFINE_float("most-difference", MOST_DIFFERENCE, help_text, flag_values=values)
     flags.DEFINE_float("until", None, "start no cell after so many minutes", flag_values=values)
     try:
@@ -374,12 +361,8 @@ def main(arguments: list[str]) -> int:
         folder, path = Path(options["output"]), RESULTS / f"{RESULT}.json"
         tasks: Sequence[BakeOffTask] = TASKS
         if options["train-file"]:
-            columns = {
-                "source": options["train-file"],
-                "text": options["text-column"],
-                "label": options["label-column"],
-            }
-            columns |= {"pair": options["pair-column"]} if options["pair-column"] else {}
+            names = {"source": "train-file", "text": "text-column", "label": "label-column", "pair": "pair-column"}
+            columns = {argument: options[flag] for argument, flag in names.items() if options[flag]}
             name, shares = Path(options["train-file"]).stem, _shares(options["shares"])
             table = tuple(columns.items())
             tasks = (BakeOffTask(name=name, shares=shares, table=table, encoder=options["model"]),)

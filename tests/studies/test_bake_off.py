@@ -148,7 +148,7 @@ def test_own_table_with_a_method_of_a_package(tmp_path: Path) -> None:
     paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(ROOT / "benchmarks")]
     # Other tests run beside this one, and change the machine's speed; see `test_machine_must_stay_as_fast`.
     command = [
-        sys.executable, "-m", "studies.bake_off", f"--train-file={table}", f"--model={encoder}", "--shares=0.6",
+        sys.executable, "-m", "studies.bake_off", f"--train-file={table}", f"--model={encoder}", "--shares=1",
         "--methods=last-layer", "--minutes=1.6", "--most-difference=9", f"--output={tmp_path / 'runs'}",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(ROOT / "tests/fixtures/toy_package")])}
