@@ -21,6 +21,8 @@ from nbformat import v4
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = tuple(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("command-line", "python"))
 _FENCE = re.compile(r"^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```\n?", re.MULTILINE | re.DOTALL)
+# TensorFlow's log, with times and temporary folders.
+_LOG = re.compile(r"^(INFO:|To enable the following instructions|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWE] )")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _SECONDS = 1800
 
@@ -64,6 +66,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookN
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join([*packages, os.environ.get("PYTHONPATH", "")]),
         "NO_COLOR": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     resources = {"metadata": {"path": str(folder)}}
     NotebookClient(notebook, timeout=_SECONDS, resources=resources, record_timing=False).execute(env=environment)
@@ -78,7 +81,7 @@ def _plain(outputs: list[nbformat.NotebookNode], folder: Path) -> list[nbformat.
     text = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
     text = _ESCAPE.sub("", text).replace("\r\n", "\n").replace(f"{folder}/", "")
     lines = [line.rpartition("\r")[2].rstrip() for line in text.split("\n")]
-    kept = "\n".join(lines).strip("\n")
+    kept = re.sub(r"\n{2,}", "\n", "\n".join(line for line in lines if not _LOG.match(line))).strip("\n")
     return [v4.new_output("stream", name="stdout", text=f"{kept}\n")] if kept else []
 
 
