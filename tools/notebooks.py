@@ -1,8 +1,7 @@
-"""Writes the tutorials as notebooks with the output of a real run; needs pip for the data.
+"""Writes tutorials as notebooks with the output of a real run.
 
-`python tools/notebooks.py [PAGE…]` executes docs/tutorials/command-line.md and python.md, and writes a notebook beside
-each page. A notebook has the page's text, its Python blocks, and its command lines in `%%bash` cells. It leaves out the
-page's `text` blocks, which show a part of the same output; `tests/test_notebooks.py` compares them.
+`python tools/notebooks.py [PAGE…]` executes docs/tutorials/python.md, and writes a notebook beside it. A notebook has
+the page's text, its Python blocks, and its command lines in `%%bash` cells.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from nbclient import NotebookClient
 from nbformat import v4
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = tuple(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("command-line", "python"))
+PAGES = (ROOT / "docs" / "tutorials" / "python.md",)
 _FENCE = re.compile(r"^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```\n?", re.MULTILINE | re.DOTALL)
 # TensorFlow's log, with times and temporary folders.
 _LOG = re.compile(r"^(INFO:|To enable the following instructions|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWE] )")
@@ -32,7 +31,7 @@ def notebook_of(page: Path) -> nbformat.NotebookNode:
     text = page.read_text(encoding="utf-8")
     cells, end = [], 0
     for match in _FENCE.finditer(text):
-        if match["language"] not in ("python", "console", "text"):
+        if match["language"] not in ("python", "console"):
             continue
         cells += _markdown(text[end : match.start()])
         end = match.end()
