@@ -66,7 +66,7 @@ final class GoldenRows {
             return outputs;
           };
       new QuestionAnswerer(bundle, tokenizer, recording).answer(line.text, line.pair == null ? "" : line.pair);
-    } else if (SpanFinder.KIND.equals(kind)) {
+    } else if (TaskKind.of(kind) != null && TaskKind.of(kind).labelsTokens) {
       Tokens tokens = tokenizer.tokenize(line.text);
       for (int[] window : SpanFinder.windows(tokens.ids.length, longest)) {
         rows.add(tokenizer.window(tokens, window[0], window[1], lengths));

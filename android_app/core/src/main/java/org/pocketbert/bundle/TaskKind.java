@@ -49,11 +49,15 @@ public final class TaskKind {
   /** Whether the direction of the output is what counts. */
   public final boolean hasVectors;
 
+  /** Whether each token has a label, so that long texts are read in windows. */
+  final boolean labelsTokens;
+
   private TaskKind(String[] words) {
     leastLabels = Integer.parseInt(words[1]);
     centre = Centre.valueOf(words[2]);
     leastCentredScale = Double.parseDouble(words[3]);
     hasVectors = words[4].equals("vectors");
+    labelsTokens = leastLabels > 0 && words.length > 5;
   }
 
   /** Returns the kind of an opened bundle's task; null for a bare encoder. */

@@ -52,7 +52,7 @@ public final class InputsMain {
 
     @Override
     public Map<String, float[]> runHead(float[] first, float[] second) {
-      return Collections.singletonMap("logits", new float[1]);
+      return Collections.singletonMap("logits", new float[Math.max(1, bundle.pairs().labels.size())]);
     }
   }
 
