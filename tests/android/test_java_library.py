@@ -28,9 +28,12 @@ def text(name: str) -> str:
 def coordinates(pom: Path) -> tuple[str, str, str]:
     """Group, artifact and version, of a module also from its parent."""
     root = ElementTree.parse(pom).getroot()
-    parent = root.find("parent")
-    values = [root.findtext(name) or (parent.findtext(name) if parent is not None else None) for name in
-              ("groupId", "artifactId", "version")]  # fmt: skip
+    # A written POM has a namespace, ours have none.
+    parent = root.find("{*}parent")
+    values = [
+        root.findtext(f"{{*}}{name}") or (parent.findtext(f"{{*}}{name}") if parent is not None else None)
+        for name in ("groupId", "artifactId", "version")
+    ]
     group, artifact, version = (value or "" for value in values)
     return group, artifact, version
 

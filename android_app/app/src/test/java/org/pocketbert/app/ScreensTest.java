@@ -54,7 +54,7 @@ public class ScreensTest {
 
   @Test
   public void mainScreenShowsAResult() throws Exception {
-    Phone.push("films");
+    Phone.push("tiny");
     Phone.writeResult("earlier.json", 0, 4100, 4050, 4120, 4080, 4060, 4070);
     Phone.writeResult("result.json", 60_000, 3020, 2990, 3060, 3000, 3010, 2980);
     Activity activity = Robolectric.buildActivity(MainActivity.class).setup().get();
