@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,13 @@ import pytest
 
 import ci_record
 
-JUNIT = """<testsuites><testsuite tests="7" failures="{failures}" errors="0" skipped="2" time="12.4"/></testsuites>"""
+
+def report(path: Path, *failed: str, passed: tuple[str, ...] = ()) -> str:
+    """Writes a report in JUnit's format, with a failure of each of the named tests."""
+    cases = "".join(f'<testcase classname="tests.some" name="{name}"><failure/></testcase>' for name in failed)
+    cases += "".join(f'<testcase classname="tests.some" name="{name}"/>' for name in passed)
+    path.write_text(f'<testsuites><testsuite tests="7" skipped="2" time="12.4">{cases}</testsuite></testsuites>')
+    return str(path)
 
 
 @pytest.fixture
@@ -58,22 +65,39 @@ def test_renamed_and_new_inputs_run_their_jobs_again(repository: Path) -> None:
     assert ci_record.main(["unchanged", "smoke"]) == 1
 
 
-@pytest.mark.parametrize(("failures", "code"), [(0, 0), (1, 1)])
-def test_a_red_nightly_run_fails(repository: Path, failures: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("failed", "failed_alone", "code", "passed_alone"),
+    [
+        ((), None, 0, []),
+        (("one",), None, 1, []),
+        (("one", "two"), ("two",), 1, ["tests.some::one"]),
+        (("one", "two"), (), 0, ["tests.some::one", "tests.some::two"]),
+    ],
+)
+def test_a_red_nightly_run_fails(
+    repository: Path, failed: tuple[str, ...], failed_alone: tuple[str, ...] | None, code: int, passed_alone: list[str]
+) -> None:
     assert ci_record.main(["check-nightly"]) == 0
-    report = repository / "nightly.xml"
-    report.write_text(JUNIT.format(failures=failures))
-    assert ci_record.main(["nightly", str(report)]) == 0
+    junit, alone = report(repository / "nightly.xml", *failed), repository / "alone.xml"
+    if failed_alone is not None:
+        report(alone, *failed_alone, passed=tuple(name for name in failed if name not in failed_alone))
+    assert ci_record.main(["nightly", junit, str(alone)]) == 0
+    record = json.loads((repository / "nightly.json").read_text())
+    assert (record["failed"], record["passed_alone"]) == (len(failed) - len(passed_alone), passed_alone)
     assert ci_record.main(["check-nightly"]) == code
+
+
+def test_tests_that_did_not_run_again_stay_failed(repository: Path) -> None:
+    junit = report(repository / "nightly.xml", "one", "two")
+    ci_record.main(["nightly", junit, report(repository / "alone.xml", passed=("one",))])
+    assert ci_record.main(["check-nightly"]) == 1
 
 
 def test_an_old_nightly_run_warns(
     repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ci_record, "MOST_COMMITS", 2)
-    report = repository / "nightly.xml"
-    report.write_text(JUNIT.format(failures=0))
-    ci_record.main(["nightly", str(report)])
+    ci_record.main(["nightly", report(repository / "nightly.xml"), str(repository / "absent.xml")])
     for warned in (False, False, True):
         _commit(repository)
         assert ci_record.main(["check-nightly"]) == 0
@@ -81,9 +105,7 @@ def test_an_old_nightly_run_warns(
 
 
 def test_a_nightly_run_of_another_history_warns(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = repository / "nightly.xml"
-    report.write_text(JUNIT.format(failures=0))
-    ci_record.main(["nightly", str(report)])
+    ci_record.main(["nightly", report(repository / "nightly.xml"), str(repository / "absent.xml")])
     record = repository / "nightly.json"
     record.write_text(record.read_text().replace('"commit": "', '"commit": "0'))
     assert ci_record.main(["check-nightly"]) == 0

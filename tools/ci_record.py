@@ -2,7 +2,9 @@
 
     python tools/ci_record.py unchanged smoke   exit code 0 if the job was green with the same inputs
     python tools/ci_record.py green smoke       records the inputs of a green run
-    python tools/ci_record.py nightly JUNIT     records the result of `make test-nightly`
+    python tools/ci_record.py nightly JUNIT ALONE
+                                                records the result of `make test-nightly`; ALONE is the report of the
+                                                failed tests, which ran again, and is absent if none failed
     python tools/ci_record.py check-nightly     exit code 1 if the last nightly run failed
 
 The records are `.ci/green-JOB.json` and `.ci/nightly.json`. Commit them; `make green` runs the jobs whose files changed
@@ -59,20 +61,47 @@ def record_green(job: str) -> None:
     _write(_green(job), {"inputs": digest(job)})
 
 
-def record_nightly(junit: Path) -> None:
-    """Records commit, counts and seconds of a pytest report in JUnit's format."""
-    suite = ElementTree.parse(junit).getroot().find("testsuite")
-    assert suite is not None
-    tests, failures, errors, skipped = (int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
+def record_nightly(junit: Path, alone: Path) -> None:
+    """Records commit, counts and seconds of a pytest report in JUnit's format.
+
+    Args:
+      junit: the report of all tests.
+      alone: the report of those that failed, which ran again without others; may be absent.
+    """
+    suite = _suite(junit)
+    failed = _failed(suite)
+    again = _suite(alone) if alone.exists() else None
+    # A worker that died leaves no test to run again.
+    if again is not None and len(again.findall("testcase")) >= len(failed) > 0:
+        failed_alone = _failed(again)
+    else:
+        failed_alone = failed
     record = {
         "commit": _git("rev-parse", "HEAD").strip(),
-        "tests": tests,
-        "failed": failures + errors,
-        "skipped": skipped,
-        "seconds": round(float(suite.attrib["time"])),
+        "tests": int(suite.attrib["tests"]),
+        "failed": len(failed_alone),
+        "passed_alone": [name for name in failed if name not in failed_alone],
+        "skipped": int(suite.attrib["skipped"]),
+        "seconds": round(sum(float(part.attrib["time"]) for part in (suite, again) if part is not None)),
     }
     _write(RECORDS / "nightly.json", record)
     print(json.dumps(record))
+
+
+def _suite(junit: Path) -> ElementTree.Element:
+    suite = ElementTree.parse(junit).getroot().find("testsuite")
+    assert suite is not None
+    return suite
+
+
+def _failed(suite: ElementTree.Element) -> list[str]:
+    """Names of the failed tests, each once; a test can fail and have an error in its clean-up."""
+    names = [
+        f"{test.attrib['classname']}::{test.attrib['name']}"
+        for test in suite.findall("testcase")
+        if test.find("failure") is not None or test.find("error") is not None
+    ]
+    return list(dict.fromkeys(names))
 
 
 def nightly_problem() -> str:
@@ -117,8 +146,8 @@ def main(arguments: list[str]) -> int:
             return 0 if unchanged(job) else 1
         case ["green", job] if job in INPUTS:
             record_green(job)
-        case ["nightly", junit]:
-            record_nightly(Path(junit))
+        case ["nightly", junit, alone]:
+            record_nightly(Path(junit), Path(alone))
         case ["check-nightly"]:
             problem = nightly_problem()
             if problem:
