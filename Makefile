@@ -51,19 +51,24 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+ONE_THREAD = env TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1
 test: $(INSTALLED) ## run the default tests
-	TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 \
-	  $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
+	$(ONE_THREAD) $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal --durations 15 $(PYTEST_FLAGS)
 
-NIGHTLY = TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest \
-  -m "not slow and not device and not java and not android and not arm64" $(PYTEST_FLAGS)
-# Its record is committed: .ci/run fails after a red run. Tests that measure time may fail beside others, so the failed
-# ones run again alone; the record names those that pass then.
+NIGHTLY = $(BIN)/pytest -m "not slow and not device and not java and not android and not arm64" --durations 15 \
+  --junit-xml=out/nightly.xml $(PYTEST_FLAGS)
+# Its record is committed: .ci/run fails after a red run.
 test-nightly: $(INSTALLED) ## run the default and the nightly tests, and record the result in .ci/nightly.json
-	mkdir -p out && rm -f out/nightly.xml out/nightly-alone.xml
-	$(NIGHTLY) -n $(TEST_WORKERS) --dist worksteal --durations 15 --junit-xml=out/nightly.xml \
-	  || $(NIGHTLY) --last-failed --last-failed-no-failures=none --junit-xml=out/nightly-alone.xml || true
-	$(BIN)/python tools/ci_record.py nightly out/nightly.xml out/nightly-alone.xml
+	mkdir -p out && rm -f out/nightly.xml
+	-$(ONE_THREAD) $(NIGHTLY) -n $(TEST_WORKERS) --dist worksteal
+	$(BIN)/python tools/ci_record.py nightly out/nightly.xml
+	$(BIN)/python tools/ci_record.py check-nightly
+
+# Tests that measure time can fail beside others, and a mended test needs no other one.
+test-nightly-failed: $(INSTALLED) ## run the failed tests of the last test-nightly again, alone, and add them to its record
+	mkdir -p out && rm -f out/nightly.xml
+	-python3 tools/ci_record.py failed-nightly | $(ONE_THREAD) xargs -r -d '\n' $(NIGHTLY)
+	$(BIN)/python tools/ci_record.py again-nightly out/nightly.xml
 	$(BIN)/python tools/ci_record.py check-nightly
 
 # .ci/run runs these, too, but in a clone of its own: run this before the last commit of a change, and commit .ci.

@@ -65,39 +65,32 @@ def test_renamed_and_new_inputs_run_their_jobs_again(repository: Path) -> None:
     assert ci_record.main(["unchanged", "smoke"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("failed", "failed_alone", "code", "passed_alone"),
-    [
-        ((), None, 0, []),
-        (("one",), None, 1, []),
-        (("one", "two"), ("two",), 1, ["tests.some::one"]),
-        (("one", "two"), (), 0, ["tests.some::one", "tests.some::two"]),
-    ],
-)
-def test_a_red_nightly_run_fails(
-    repository: Path, failed: tuple[str, ...], failed_alone: tuple[str, ...] | None, code: int, passed_alone: list[str]
-) -> None:
+def test_a_red_nightly_run_fails_until_its_tests_pass(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ci_record.main(["check-nightly"]) == 0
-    junit, alone = report(repository / "nightly.xml", *failed), repository / "alone.xml"
-    if failed_alone is not None:
-        report(alone, *failed_alone, passed=tuple(name for name in failed if name not in failed_alone))
-    assert ci_record.main(["nightly", junit, str(alone)]) == 0
-    record = json.loads((repository / "nightly.json").read_text())
-    assert (record["failed"], record["passed_alone"]) == (len(failed) - len(passed_alone), passed_alone)
-    assert ci_record.main(["check-nightly"]) == code
-
-
-def test_tests_that_did_not_run_again_stay_failed(repository: Path) -> None:
-    junit = report(repository / "nightly.xml", "one", "two")
-    ci_record.main(["nightly", junit, report(repository / "alone.xml", passed=("one",))])
+    junit = report(repository / "nightly.xml", "one", "two[a b]", passed=("three",))
+    assert ci_record.main(["nightly", junit]) == 0
     assert ci_record.main(["check-nightly"]) == 1
+    capsys.readouterr()
+    ci_record.main(["failed-nightly"])
+    assert capsys.readouterr().out == "tests/some.py::one\ntests/some.py::two[a b]\n"
+    ci_record.main(["again-nightly", report(repository / "again.xml", "two[a b]", passed=("one",))])
+    assert ci_record.main(["check-nightly"]) == 1
+    _commit(repository)
+    # A test that does not run again stays failed.
+    ci_record.main(["again-nightly", report(repository / "again.xml", passed=("three",))])
+    assert ci_record.main(["check-nightly"]) == 1
+    ci_record.main(["again-nightly", report(repository / "again.xml", passed=("two[a b]",))])
+    assert ci_record.main(["check-nightly"]) == 0
+    record = json.loads((repository / "nightly.json").read_text())
+    first, second = record["passed_later"].values()
+    assert (first, second != first) == (record["commit"], True) and record["failed"] == []
 
 
 def test_an_old_nightly_run_warns(
     repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ci_record, "MOST_COMMITS", 2)
-    ci_record.main(["nightly", report(repository / "nightly.xml"), str(repository / "absent.xml")])
+    ci_record.main(["nightly", report(repository / "nightly.xml")])
     for warned in (False, False, True):
         _commit(repository)
         assert ci_record.main(["check-nightly"]) == 0
@@ -105,7 +98,7 @@ def test_an_old_nightly_run_warns(
 
 
 def test_a_nightly_run_of_another_history_warns(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ci_record.main(["nightly", report(repository / "nightly.xml"), str(repository / "absent.xml")])
+    ci_record.main(["nightly", report(repository / "nightly.xml")])
     record = repository / "nightly.json"
     record.write_text(record.read_text().replace('"commit": "', '"commit": "0'))
     assert ci_record.main(["check-nightly"]) == 0

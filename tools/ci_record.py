@@ -2,9 +2,10 @@
 
     python tools/ci_record.py unchanged smoke   exit code 0 if the job was green with the same inputs
     python tools/ci_record.py green smoke       records the inputs of a green run
-    python tools/ci_record.py nightly JUNIT ALONE
-                                                records the result of `make test-nightly`; ALONE is the report of the
-                                                failed tests, which ran again, and is absent if none failed
+    python tools/ci_record.py nightly JUNIT     records the result of `make test-nightly`
+    python tools/ci_record.py failed-nightly    prints the failed tests, one per line
+    python tools/ci_record.py again-nightly JUNIT
+                                                records the result of `make test-nightly-failed`
     python tools/ci_record.py check-nightly     exit code 1 if the last nightly run failed
 
 The records are `.ci/green-JOB.json` and `.ci/nightly.json`. Commit them; `make green` runs the jobs whose files changed
@@ -23,6 +24,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / ".ci"
+_NIGHTLY = "nightly.json"
 _PRODUCT = (
     "Makefile", "pyproject.toml", "requirements", "tools/find_python.sh",
     "runtime", "modeling", "export", "benchmarks/pocketbert_bench",
@@ -61,30 +63,28 @@ def record_green(job: str) -> None:
     _write(_green(job), {"inputs": digest(job)})
 
 
-def record_nightly(junit: Path, alone: Path) -> None:
-    """Records commit, counts and seconds of a pytest report in JUnit's format.
-
-    Args:
-      junit: the report of all tests.
-      alone: the report of those that failed, which ran again without others; may be absent.
-    """
+def record_nightly(junit: Path) -> None:
+    """Records commit, counts, seconds and failed tests of a pytest report in JUnit's format."""
     suite = _suite(junit)
-    failed = _failed(suite)
-    again = _suite(alone) if alone.exists() else None
-    # A worker that died leaves no test to run again.
-    if again is not None and len(again.findall("testcase")) >= len(failed) > 0:
-        failed_alone = _failed(again)
-    else:
-        failed_alone = failed
     record = {
-        "commit": _git("rev-parse", "HEAD").strip(),
+        "commit": _head(),
         "tests": int(suite.attrib["tests"]),
-        "failed": len(failed_alone),
-        "passed_alone": [name for name in failed if name not in failed_alone],
+        "failed": [name for name, outcome in _outcomes(suite).items() if outcome == "failed"],
+        "passed_later": {},
         "skipped": int(suite.attrib["skipped"]),
-        "seconds": round(sum(float(part.attrib["time"]) for part in (suite, again) if part is not None)),
+        "seconds": round(float(suite.attrib["time"])),
     }
-    _write(RECORDS / "nightly.json", record)
+    _write(RECORDS / _NIGHTLY, record)
+    print(json.dumps(record))
+
+
+def record_again(junit: Path) -> None:
+    """Adds to the record which of the failed tests pass at this commit."""
+    record, outcomes = _read(RECORDS / _NIGHTLY), _outcomes(_suite(junit))
+    passed = [name for name in record["failed"] if outcomes.get(name) == "passed"]
+    record["failed"] = [name for name in record["failed"] if name not in passed]
+    record["passed_later"] |= dict.fromkeys(passed, _head())
+    _write(RECORDS / _NIGHTLY, record)
     print(json.dumps(record))
 
 
@@ -94,24 +94,30 @@ def _suite(junit: Path) -> ElementTree.Element:
     return suite
 
 
-def _failed(suite: ElementTree.Element) -> list[str]:
-    """Names of the failed tests, each once; a test can fail and have an error in its clean-up."""
-    names = [
-        f"{test.attrib['classname']}::{test.attrib['name']}"
-        for test in suite.findall("testcase")
-        if test.find("failure") is not None or test.find("error") is not None
-    ]
-    return list(dict.fromkeys(names))
+def _outcomes(suite: ElementTree.Element) -> dict[str, str]:
+    """Test, as pytest takes it → `passed`, `failed` or `skipped`; one that passes can fail in its clean-up."""
+    outcomes: dict[str, str] = {}
+    for test in suite.findall("testcase"):
+        name = f"{test.attrib['classname'].replace('.', '/')}.py::{test.attrib['name']}"
+        parts = {part.tag for part in test}
+        outcome = "failed" if parts & {"failure", "error"} else "skipped" if "skipped" in parts else "passed"
+        outcomes[name] = "failed" if outcomes.get(name) == "failed" else outcome
+    return outcomes
+
+
+def _head() -> str:
+    return _git("rev-parse", "HEAD").strip()
 
 
 def nightly_problem() -> str:
     """Why the last nightly run does not count, in one line; empty if it does. Prints a warning about an old one."""
-    record = _read(RECORDS / "nightly.json")
+    record = _read(RECORDS / _NIGHTLY)
     if not record:
         print("warning: no nightly run is recorded; run make test-nightly and commit .ci/nightly.json")
         return ""
     if record["failed"]:
-        return f"the nightly run of {record['commit'][:8]} failed: {record['failed']} of {record['tests']} tests"
+        names = ", ".join(record["failed"][:3])
+        return f"the nightly run of {record['commit'][:8]}: {len(record['failed'])} tests failed, such as {names}"
     try:
         commits = int(_git("rev-list", "--count", f"{record['commit']}..HEAD"))
     except (OSError, subprocess.CalledProcessError):
@@ -146,8 +152,12 @@ def main(arguments: list[str]) -> int:
             return 0 if unchanged(job) else 1
         case ["green", job] if job in INPUTS:
             record_green(job)
-        case ["nightly", junit, alone]:
-            record_nightly(Path(junit), Path(alone))
+        case ["nightly", junit]:
+            record_nightly(Path(junit))
+        case ["failed-nightly"]:
+            print(*_read(RECORDS / _NIGHTLY)["failed"], sep="\n")
+        case ["again-nightly", junit]:
+            record_again(Path(junit))
         case ["check-nightly"]:
             problem = nightly_problem()
             if problem:

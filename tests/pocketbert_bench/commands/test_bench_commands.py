@@ -89,8 +89,9 @@ def test_token_outputs_compare_at_own_length(folder: Path, tmp_path: Path, capsy
     assert cli.main(["bench", str(tmp_path / "spans"), "--json"]) == 0
     measurements = json.loads(capsys.readouterr().out)["measurements"]
     assert [(measurement["length"], measurement["status"]) for measurement in measurements] == [(9, "ok"), (17, "ok")]
-    # One golden example fills each length; the longest also has the shortest one and the one for the tokenizer.
-    assert [measurement["golden"]["examples"] for measurement in measurements] == [1, 3]
+    # One golden example fills each length; the longest also has the shortest one, and the tokenizer's text twice: as a
+    # context and as a question.
+    assert [measurement["golden"]["examples"] for measurement in measurements] == [1, 4]
 
 
 def test_baselines_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
