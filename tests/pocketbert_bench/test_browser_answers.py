@@ -331,4 +331,5 @@ def test_labels_of_real_texts_are_pythons(kind: str, recipe: str, shared: Path, 
     best = np.sort(expected, axis=1)
     is_clear = best[:, -1] - best[:, -2] > 2 * bound
     assert (received.argmax(axis=1) == expected.argmax(axis=1))[is_clear].all()
-    assert is_clear.mean() > 0.5
+    # Random weights leave many texts near a tie.
+    assert is_clear.sum() >= 300
