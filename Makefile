@@ -27,7 +27,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-nightly green smoke require-maven android-test android-library android arm64-check bazel-test lint fmt bench docs lock clean
+.PHONY: help venv demo test test-nightly test-nightly-failed green smoke require-maven android-test android-library android arm64-check bazel-test lint fmt bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | column -t -s @ 2>/dev/null || \
