@@ -28,6 +28,7 @@ Norm = Literal["layer_norm", "no_norm", "identity"]
 Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
+BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
 MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra"]
 # BERT's pretraining tasks, in the order of their logits.
@@ -66,6 +67,63 @@ class BottleneckConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RotaryConfig:
+    """ModernBERT's block (Warner et al. 2024): norm before each sub-layer, rotary positions, gated networks, no biases.
+
+    Attributes:
+      theta: base of the rotary angles in layers with global attention.
+      local_theta: the same in layers with local attention.
+      window: a token in a local layer attends to tokens that are at most window / 2 away.
+      global_every: layers 0, `global_every`, 2 · `global_every`, … attend globally.
+    """
+
+    theta: float
+    local_theta: float
+    window: int
+    global_every: int
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("theta", "local_theta"):
+            if not 1 < getattr(self, name) <= 1e9:
+                problems.append(f"{name} must lie between 1 and 1e9; received {getattr(self, name)}")
+        if not 0 < self.window <= _MOST_SIZE or self.window % 2:
+            problems.append(f"window must be even and lie between 2 and {_MOST_SIZE}; received {self.window}")
+        if not 0 < self.global_every <= _MOST_SIZE:
+            problems.append(f"global_every must lie between 1 and {_MOST_SIZE}; received {self.global_every}")
+        raise_if_any(problems, "RotaryConfig")
+
+    def window_of(self, layer: int) -> int | None:
+        """Returns a layer's window, or None for global attention. Layers count from 0."""
+        return self.window if layer % self.global_every else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeConfig:
+    """DeBERTa's disentangled attention (He et al. 2021, section 3; DeBERTaV3, 2023).
+
+    Attributes:
+      buckets: distances on each side that have a row of their own or share one with farther distances
+        (`position_buckets`).
+      max_distance: distances beyond it share the last row.
+    """
+
+    buckets: int
+    max_distance: int
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 2 <= self.buckets <= _MOST_SIZE or self.buckets % 2:
+            problems.append(f"buckets must be even and lie between 2 and {_MOST_SIZE}; received {self.buckets}")
+        if not self.buckets // 2 < self.max_distance <= _MOST_SIZE:
+            problems.append(
+                f"max_distance must be above half of buckets={self.buckets} and at most {_MOST_SIZE}; received "
+                f"{self.max_distance}"
+            )
+        raise_if_any(problems, "RelativeConfig")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """An encoder's architecture. Sizes count features, tokens or rows.
 
@@ -96,6 +154,9 @@ class EncoderConfig:
       type_vocab_size: rows in the segment table; 0 for none (DistilBERT).
       pad_token_id: padding token's id.
       bottleneck: linear maps around each block, or None.
+      rotary: ModernBERT's block instead of BERT's, or None. There is no position table then.
+      relative: DeBERTa's attention instead of BERT's, or None. There is no position table then.
+      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None if each layer has its own.
       pooler: `pooled_output`: `tanh` (a linear and a tanh layer on the first token), `first_token` or `none`.
       hidden_dropout: dropout rate after the embedding and each sub-layer.
       attention_dropout: dropout rate on the attention probabilities.
@@ -127,6 +188,9 @@ class EncoderConfig:
     attention_dropout: float
     initializer_range: float
     feedforward: FeedForwardConfig | None = None
+    rotary: RotaryConfig | None = None
+    relative: RelativeConfig | None = None
+    layer_groups: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -169,7 +233,60 @@ class EncoderConfig:
             problems.append(f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}")
         if self.feedforward is not None and not problems:
             problems += self.feedforward.problems(self)
+        problems += self._block_problems()
         raise_if_any(problems, "EncoderConfig")
+
+    def _block_problems(self) -> list[str]:
+        """Lists fields that do not go together with the kind of block."""
+        problems = []
+        bert_only = {
+            "bottleneck": self.bottleneck is not None,
+            "feedforward": self.feedforward is not None,
+            "trigram": self.trigram,
+            "position_offset": self.position_offset > 0,
+            "norm": self.norm != "layer_norm",
+            "num_feedforward_networks": self.num_feedforward_networks > 1,
+        }
+        if self.rotary is not None:
+            bert_only |= {"relative": self.relative is not None, "type_vocab_size": self.type_vocab_size > 0}
+            if self.head_size % 2:
+                problems.append(f"head_size must be even with rotary; received {self.head_size}")
+        if self.rotary is not None or self.relative is not None:
+            field = "rotary" if self.rotary is not None else "relative"
+            problems += [
+                f"{name} does not go together with {field}; received {getattr(self, name)!r}"
+                for name, is_set in bert_only.items()
+                if is_set
+            ]
+        if self.layer_groups is not None and not 1 <= self.layer_groups <= self.num_layers:
+            problems.append(
+                f"layer_groups must lie between 1 and num_layers={self.num_layers}; received {self.layer_groups}"
+            )
+        return problems
+
+    @property
+    def block(self) -> BlockKind:
+        """Kind of block. Code that holds for some kinds only names them, and refuses the others."""
+        kinds: dict[BlockKind, object] = {
+            "rotary": self.rotary,
+            "relative": self.relative,
+            "bottleneck": self.bottleneck,
+        }
+        return next((kind for kind, field in kinds.items() if field is not None), "plain")
+
+    @property
+    def has_position_table(self) -> bool:
+        """Whether embeddings of positions are added to those of words."""
+        return self.rotary is None and self.relative is None
+
+    @property
+    def num_stored_layers(self) -> int:
+        """Number of layers with weights of their own."""
+        return self.layer_groups or self.num_layers
+
+    def stored_layer(self, layer: int) -> int:
+        """Returns which of the stored layers a layer reads its weights from. Both count from 0."""
+        return layer * self.num_stored_layers // self.num_layers
 
     @property
     def attention_size(self) -> int:
@@ -207,26 +324,28 @@ class EncoderConfig:
         """Counts the weights in the large matrices: tables, attention and feed-forward networks."""
         tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
         attention = 4 * self.block_size * self.attention_size
-        return tables + self.num_layers * (
+        return tables + self.num_stored_layers * (
             attention + 2 * self.num_feedforward_networks * self.block_size * self.intermediate_size
         )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> EncoderConfig:
         """Inverts `dataclasses.asdict`."""
-        bottleneck, feedforward = values["bottleneck"], values.get("feedforward")
-        return cls(
-            **{
-                **values,
-                "bottleneck": BottleneckConfig(**bottleneck) if bottleneck else None,
-                "feedforward": FeedForwardConfig(**feedforward) if feedforward else None,
-            }
-        )
+        parts = {name: part(**values[name]) if values.get(name) else None for name, part in CONFIG_PARTS.items()}
+        return cls(**{**values, **parts})
 
     def replace(self, **changes: object) -> EncoderConfig:
         """Returns a validated copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
+
+# Fields of `EncoderConfig` with a class of their own.
+CONFIG_PARTS: dict[str, type] = {
+    "bottleneck": BottleneckConfig,
+    "feedforward": FeedForwardConfig,
+    "rotary": RotaryConfig,
+    "relative": RelativeConfig,
+}
 
 # An option: the kind of a file's labels. A file of questions tells its own, and several heads have a kind each.
 FileKind = Annotated[

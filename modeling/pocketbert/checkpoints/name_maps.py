@@ -92,7 +92,9 @@ def _encoder(config: EncoderConfig, family: Family, *, has_sentence_head: bool) 
 
     stored = "bert.embeddings"
     yield _table("encoder.embeddings.word", f"{stored}.word_embeddings", config.vocab_size, config.embedding_size)
-    yield _table("encoder.embeddings.position", f"{stored}.position_embeddings", config.num_position_rows, early_width)
+    if config.has_position_table:
+        rows = config.num_position_rows
+        yield _table("encoder.embeddings.position", f"{stored}.position_embeddings", rows, early_width)
     if config.type_vocab_size:
         yield _table(
             "encoder.embeddings.token_type", f"{stored}.token_type_embeddings", config.type_vocab_size, early_width

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.configs import CONFIG_PARTS, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.json_reading import has_type
 
 OWN_PREFIX = "pocketbert_"
@@ -48,10 +47,9 @@ def read_own(content: Mapping[str, Any]) -> tuple[EncoderConfig, tuple[TaskConfi
     if not isinstance(encoder, dict):
         raise UserError(f"config.json: {OWN_KEY}.encoder must be an object; received {encoder!r}")
     encoder = encoder | {"model_type": content["model_type"].removeprefix(OWN_PREFIX)}
-    if encoder.get("bottleneck") is not None:
-        encoder["bottleneck"] = _dataclass(BottleneckConfig, encoder["bottleneck"], problems)
-    if encoder.get("feedforward") is not None:
-        encoder["feedforward"] = _dataclass(FeedForwardConfig, encoder["feedforward"], problems)
+    for name, part in CONFIG_PARTS.items():
+        if encoder.get(name) is not None:
+            encoder[name] = _dataclass(part, encoder[name], problems)
     config = _dataclass(EncoderConfig, encoder, problems)
     tasks = own_tasks(block.get("tasks", []), problems)
     raise_if_any(problems, "config.json")

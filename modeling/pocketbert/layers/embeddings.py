@@ -31,7 +31,8 @@ class Embeddings(RoundingLayer):
         super().__init__()
         width = config.hidden_size if config.projects_words else config.embedding_size
         self.word = Embedding(config.vocab_size, config.embedding_size)
-        self.position = Embedding(config.num_position_rows, width)
+        if config.has_position_table:
+            self.position = Embedding(config.num_position_rows, width)
         if config.type_vocab_size:
             self.token_type = Embedding(config.type_vocab_size, width)
         if config.embedding_projection != "none":
@@ -49,8 +50,9 @@ class Embeddings(RoundingLayer):
         x = self._trigrams(ids, inputs["input_mask"]) if config.trigram else self.word(ids)
         if config.projects_words:
             x = self.projection(x)
-        first = config.position_offset
-        x = self._rounding.sums(x + self.position.table[first : first + tf.shape(ids)[1]])
+        if config.has_position_table:
+            first = config.position_offset
+            x = self._rounding.sums(x + self.position.table[first : first + tf.shape(ids)[1]])
         if config.type_vocab_size:
             x += self.token_type.table[0] if config.type_vocab_size == 1 else self.token_type(inputs["input_type_ids"])
             x = self._rounding.sums(x)
