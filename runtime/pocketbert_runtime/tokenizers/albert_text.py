@@ -18,15 +18,24 @@ from collections.abc import Callable, Sequence
 from pocketbert_runtime.tokenizers.added_token_search import Normalized
 
 _SPACE = "\u2581"
+# Newer than Unicode 14, that of Python 3.11. They stay as they are, so that all supported Pythons have the same rules.
+_NEWER = ((0x10EFD, 0x10EFF), (0x11F41, 0x11F59), (0x1E030, 0x1E08F), (0x1E4EC, 0x1E4F9))
 _CHARACTER = re.compile("``|''|.", re.DOTALL)
+
+
+def is_newer(character: str) -> bool:
+    """Whether a character is newer than the rules."""
+    return any(first <= ord(character) <= last for first, last in _NEWER)
 
 
 class _Characters(dict[str, str]):
     """Character → its small letters without accents, determined when a text first contains it."""
 
     def __missing__(self, character: str) -> str:
-        letters = unicodedata.normalize("NFKD", character.lower())
-        result = "".join(letter.lower() for letter in letters if not unicodedata.combining(letter))
+        result = character
+        if not is_newer(character):
+            letters = unicodedata.normalize("NFKD", character.lower())
+            result = "".join(letter.lower() for letter in letters if not unicodedata.combining(letter))
         self[character] = result
         return result
 
@@ -70,7 +79,7 @@ def cleaned(text: str, *, joins_spaces: bool = True) -> Normalized:
 
 def is_split_again(subword: str) -> bool:
     """Whether a subword has a digit and a comma at its end."""
-    return len(subword) > 1 and subword[-1] == "," and subword[-2].isdigit()
+    return len(subword) > 1 and subword[-1] == "," and subword[-2].isdigit() and not is_newer(subword[-2])
 
 
 def split_numbers(subwords: Sequence[str], encode: Callable[[str], list[str]]) -> list[tuple[str, str]]:

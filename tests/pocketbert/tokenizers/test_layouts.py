@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import re
-import unicodedata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from awkward_texts import awkward_texts
-from tiny_tokenizers import LAYOUT_SENTENCES, layout_file
+from layout_texts import hard_texts, layouts, peer
+from tiny_tokenizers import layout_file
 
 import pocketbert as pb
 from pocketbert.tokenizers.opening import open_tokenizer
@@ -20,41 +18,12 @@ from pocketbert_runtime.tokenizers.albert_text import cleaned
 from pocketbert_runtime.tokenizers.layouts import LAYOUTS
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
-PEERS = {
-    "xlm_r": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "albert": "AlbertTokenizer",
-    "deberta": "DebertaV2Tokenizer",
-}
 NAMES = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "input_type_ids"}
-WORDS = sorted({word for sentence in LAYOUT_SENTENCES for word in sentence.split()})
-NUMBERS = ["1990, 5,9", "9,123,", "a9,b", "5,, 9", "²,", "٣,", "in 2,5,", "\u30001,"]
-QUOTES = ["``a''", "'''", "```", "＇＇", "a 'b' ''c"]
-layouts = pytest.mark.parametrize("layout", LAYOUTS)
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {layout: layout_file(tmp_path_factory.mktemp(layout), layout) for layout in LAYOUTS}
-
-
-def peer(path: Path, layout: str, **options: Any) -> Any:
-    import transformers
-
-    return getattr(transformers, PEERS[layout])(str(path), **options)
-
-
-def hard_texts(layout: str, count: int, seed: int) -> list[str]:
-    """Generated texts with the layout's special tokens. U+0085 is left out: the slow classes strip it before a mask."""
-    names = {"SEP": "sep_token", "CLS": "cls_token", "MASK": "mask_token", "PAD": "pad_token", "UNK": "unk_token"}
-    special = {name: LAYOUTS[layout].special_names[key] for name, key in names.items()}
-    texts = [
-        re.sub(r"\[(SEP|CLS|MASK|PAD|UNK)\]", lambda match: special[match[1]], text).replace("\x85", "")
-        for text in awkward_texts(count, WORDS, seed)
-    ]
-    texts += [f"a{token}b {token} c" for token in LAYOUTS[layout].special_tokens]
-    texts += [*LAYOUT_SENTENCES[:9], *NUMBERS, *QUOTES]
-    return [*texts, *(unicodedata.normalize("NFD", text) for text in texts[:60])]
 
 
 @layouts
