@@ -24,8 +24,8 @@ from pocketbert_runtime.tokenizers.sentencepiece_model import (
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # A null stands for a missing key. Keys without values hold the vocabulary.
-_UNIGRAM = {"type": ("Unigram",), "byte_fallback": (False, None), "vocab": ()}
-_METASPACE = {
+_UNIGRAM: dict[str, tuple[object, ...]] = {"type": ("Unigram",), "byte_fallback": (False, None), "vocab": ()}
+_METASPACE: dict[str, tuple[object, ...]] = {
     "type": ("Metaspace",),
     "replacement": ("▁",),
     "add_prefix_space": (True, None),
@@ -34,13 +34,16 @@ _METASPACE = {
     "str_rep": ("▁", None),
 }
 # sentencepiece's removal of repeated spaces and of those at the ends, as transformers writes it.
-_STRIP = {"type": ("Strip",), "strip_left": (False, True), "strip_right": (True,)}
-_SPACES = (_STRIP, {"type": ("Replace",), "pattern": ({"Regex": " {2,}"},), "content": (" ", "▁")})
+_STRIP: dict[str, tuple[object, ...]] = {"type": ("Strip",), "strip_left": (False, True), "strip_right": (True,)}
+_SPACES: tuple[dict[str, tuple[object, ...]], ...] = (
+    _STRIP,
+    {"type": ("Replace",), "pattern": ({"Regex": " {2,}"},), "content": (" ", "▁")},
+)
 # As sentencepiece, whose normalizer has made spaces of other white space. WhitespaceSplit also splits at U+0085.
 _SPACE_SPLIT = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
 # `albert_text`; sentencepiece's normalizer does not know this white space of Python's.
-_WHITE = {"type": "Replace", "pattern": {"Regex": "[\x1c-\x1f\x85\u2028\u2029]"}, "content": " "}
-_CLEANING = [
+_WHITE: dict[str, Any] = {"type": "Replace", "pattern": {"Regex": "[\x1c-\x1f\x85\u2028\u2029]"}, "content": " "}
+_CLEANING: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
     {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
     {"type": "NFKD"},

@@ -15,10 +15,9 @@ TOKENIZER_RULES: dict[TokenizerKind, TokenizerRules] = {
     kind: importlib.import_module(f"pocketbert_runtime.tokenizers.kinds.{kind}").RULES for kind in TOKENIZER_KINDS
 }
 # All rules with their kinds, among them one row for each layout.
-ALL_RULES: tuple[tuple[TokenizerKind, TokenizerRules], ...] = tuple(
-    (kind, rules)
-    for kind, row in TOKENIZER_RULES.items()
-    for rules in (LAYOUT_RULES.values() if kind == UNIGRAM_KIND else [row])
+ALL_RULES: tuple[tuple[TokenizerKind, TokenizerRules], ...] = (
+    *((kind, rules) for kind, rules in TOKENIZER_RULES.items() if kind != UNIGRAM_KIND),
+    *((UNIGRAM_KIND, rules) for rules in LAYOUT_RULES.values()),
 )
 
 

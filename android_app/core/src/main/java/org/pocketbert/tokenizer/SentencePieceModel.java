@@ -12,6 +12,8 @@ import org.pocketbert.UserError;
  */
 public final class SentencePieceModel {
   private static final float UNKNOWN_PENALTY = 10;
+  // A user-defined token has the highest score for each of its bytes, less this.
+  private static final float USER_DEFINED_PENALTY = 0.1f;
   private static final int UNIGRAM = 1;
   private static final int NORMAL = 1;
   private static final int USER_DEFINED = 4;
@@ -23,8 +25,8 @@ public final class SentencePieceModel {
   final CharacterMap characters;
   final int unknownId;
 
-  /** Scores by id; those of user-defined tokens make them win over all others. */
-  private double[] scores;
+  /** Scores by id. */
+  private float[] scores;
 
   /** The score of a character without a token. */
   final float unknownScore;
@@ -64,7 +66,7 @@ public final class SentencePieceModel {
     ProtoReader reader = new ProtoReader(content);
     int expected = content.length / TYPICAL_BYTES;
     trie = new TokenTrie(expected);
-    scores = new double[Math.max(16, expected)];
+    scores = new float[Math.max(16, expected)];
     List<String> first = new ArrayList<>();
     Faults faults = new Faults();
     boolean hasTrainer = false;
@@ -95,7 +97,7 @@ public final class SentencePieceModel {
     count = tokens;
     characters = map == null ? null : map.keeping(userDefined);
     for (int i = 0; i < userDefined.size(); i++) {
-      scores[userDefinedIds.get(i)] = userDefined.get(i).length * highest - 0.1;
+      scores[userDefinedIds.get(i)] = userDefined.get(i).length * highest - USER_DEFINED_PENALTY;
     }
     unknownScore = lowest - UNKNOWN_PENALTY;
     if (!first.equals(layout.first)) {
@@ -256,7 +258,7 @@ public final class SentencePieceModel {
     return tokens;
   }
 
-  double score(int id) {
+  float score(int id) {
     return scores[id];
   }
 

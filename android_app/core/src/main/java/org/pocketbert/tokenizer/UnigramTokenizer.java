@@ -197,10 +197,10 @@ public final class UnigramTokenizer extends RobertaTokenizer {
         int id = trie.id(node);
         if (id != TokenTrie.NONE) {
           known |= end == start + 1;
-          // The stored sums are floats: rounding decides between nearly equal ones; the first of equal sums wins.
-          double score = model.score(id) + before;
+          // In float: rounding decides between nearly equal sums; the first of equal sums wins.
+          float score = model.score(id) + before;
           if (starts[end] < 0 || score > best[end]) {
-            best[end] = (float) score;
+            best[end] = score;
             starts[end] = start;
             ids[end] = id;
           }
