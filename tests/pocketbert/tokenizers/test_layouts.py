@@ -78,7 +78,7 @@ def test_spans_have_the_subwords(paths: dict[str, Path], layout: str) -> None:
                 assert (cleaned(part).text if layout == "albert" else part) == subword
                 compared += 1
         assert "".join(text[start:end] for start, end in zip(starts, ends, strict=True)) == "".join(text.split())
-    assert compared > 60
+    assert compared > 40
 
 
 def test_albert_spans_by_hand(paths: dict[str, Path]) -> None:
