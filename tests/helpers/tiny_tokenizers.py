@@ -84,7 +84,7 @@ LAYOUT_FILES: dict[str, tuple[str, dict[str, Any]]] = {
             "bos_id": -1,
             "eos_id": -1,
             "control_symbols": "[CLS],[SEP],[MASK]",
-            "user_defined_symbols": '(,),",-,.,–,£,€',
+            "user_defined_symbols": [*'()"-.–£€'],
         },
     ),
     "deberta": (

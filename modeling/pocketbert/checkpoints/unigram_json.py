@@ -144,9 +144,9 @@ def unigram_parts(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def json_scores(model: Any, layout: Layout) -> list[list[tuple[str, float]]]:
-    """Returns the subwords and scores that a tokenizer.json of the same model may have: transformers', and ours."""
-    ours = [(text, float(np.float32(score))) for text, score in _found_scores(model, layout)]
-    return [scored_subwords(model, layout), ours]
+    """Returns the subwords and scores that a tokenizer.json of the same model may have: transformers', or ours."""
+    effective = [(text, float(np.float32(score))) for text, score in _found_scores(model, layout)]
+    return [scored_subwords(model, layout), effective]
 
 
 def _found_scores(model: Any, layout: Layout) -> list[tuple[str, float]]:

@@ -55,8 +55,8 @@ def test_inputs_are_transformers(paths: dict[str, Path], layout: str) -> None:
     for second in (None, pairs):
         expected = reference(texts, second, padding="max_length", max_length=1900, return_token_type_ids=True)
         inputs = tokenizer(texts, second, max_length=1900, pad_to=1900)
-        for name, own in NAMES.items():
-            np.testing.assert_array_equal(inputs[own], expected[name], err_msg=name)
+        for name, input_name in NAMES.items():
+            np.testing.assert_array_equal(inputs[input_name], expected[name], err_msg=name)
 
 
 @layouts
@@ -101,10 +101,10 @@ def test_trimmed_vocabulary_gives_the_same_tokens(paths: dict[str, Path], layout
     vocabulary = Vocabulary(path=paths[layout], kind="unigram", layout=layout)
     whole, texts = open_tokenizer(vocabulary), ["in 1990, the cat sat on 9,123, mats", "don't you think it's 5,9?"]
     tokens = vocabulary.tokens()
-    kept = sorted({*required_ids(vocabulary), *(index for row in whole.tokenize(texts).to_list() for index in row)})
-    assert len(kept) < len(tokens)
-    trimmed = write_trimmed(vocabulary, kept, tmp_path)
-    assert trimmed.tokens() == [tokens[index] for index in kept] and trimmed.layout == layout
+    kept_ids = sorted({*required_ids(vocabulary), *(index for row in whole.tokenize(texts).to_list() for index in row)})
+    assert len(kept_ids) < len(tokens)
+    trimmed = write_trimmed(vocabulary, kept_ids, tmp_path)
+    assert trimmed.tokens() == [tokens[index] for index in kept_ids] and trimmed.layout == layout
     small = open_tokenizer(trimmed)
     for row, expected in zip(small.tokenize(texts).to_list(), whole.tokenize(texts).to_list(), strict=True):
         assert [trimmed.tokens()[index] for index in row] == [tokens[index] for index in expected]
