@@ -2,7 +2,8 @@
 
 The Java tokenizers avoid Java's Unicode data, because its version depends on the Java or Android version.
 `bert_unicode.txt` has BERT's normalization; `byte_level_unicode.txt` has the letters, numbers and white space of
-`tokenizers`; `added_token_unicode.txt` has the characters of words and the white space around added tokens.
+`tokenizers`; `added_token_unicode.txt` has the characters of words and the white space around added tokens;
+`albert_unicode.txt` has ALBERT's cleaning.
 
 Usage: PYTHONPATH=runtime:modeling python tools/java_unicode_table.py
 """
@@ -16,12 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, Normalization, normalization
+from pocketbert_runtime.tokenizers.albert_text import cleaned, is_split_again
 from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED
 
 _FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
 TABLE = _FOLDER / "bert_unicode.txt"
 BYTE_LEVEL_TABLE = _FOLDER / "byte_level_unicode.txt"
 ADDED_TOKEN_TABLE = _FOLDER / "added_token_unicode.txt"
+ALBERT_TABLE = _FOLDER / "albert_unicode.txt"
 # The Java code decomposes these 11,172 syllables by arithmetic.
 HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
@@ -38,6 +41,11 @@ _BYTE_LEVEL_HEADER = """\
 _ADDED_TOKEN_HEADER = """\
 # Code points (hexadecimal) beside added tokens: word characters, which single_word forbids, and white space.
 # Written by tools/java_unicode_table.py; do not edit.
+"""
+_ALBERT_HEADER = """\
+# ALBERT's cleaning of code points (hexadecimal). Written by tools/java_unicode_table.py; do not edit.
+# drop: removed. map FROM TO…: small letters without accents. space: Python's white space. digit: Python's digits.
+# Other code points stay as they are; Hangul syllables decompose by arithmetic.
 """
 # The classes in the pattern of GPT-2.
 _BYTE_LEVEL_CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
@@ -81,6 +89,25 @@ def added_token_table() -> str:
         else:
             mask[starts[(ids == 1) & (ends - starts > 1)] // 3] = True
             lines += _lines(name, mask)
+    return "".join(lines)
+
+
+def albert_table() -> str:
+    """Returns the table for ALBERT's cleaning, from the runtime's."""
+    characters = ["" if 0xD800 <= code < 0xE000 else chr(code) for code in range(CODE_POINTS)]
+    results = [cleaned(character, joins_spaces=False).text for character in characters]
+    changed = [code for code, character in enumerate(characters) if results[code] != character]
+    masks = {
+        "drop": np.array([not result for result in results]) & np.array([bool(character) for character in characters]),
+        "space": np.array([character.isspace() for character in characters]),
+        "digit": np.array([is_split_again(f"{character},") for character in characters]),
+    }
+    lines = [_ALBERT_HEADER]
+    for name, mask in masks.items():
+        lines += _lines(name, mask)
+    for code in changed:
+        if results[code] and code not in HANGUL:
+            lines.append(f"map {code:x} {' '.join(f'{ord(letter):x}' for letter in results[code])}\n")
     return "".join(lines)
 
 
@@ -132,3 +159,4 @@ if __name__ == "__main__":
     TABLE.write_text(table(), encoding="utf-8")
     BYTE_LEVEL_TABLE.write_text(byte_level_table(), encoding="utf-8")
     ADDED_TOKEN_TABLE.write_text(added_token_table(), encoding="utf-8")
+    ALBERT_TABLE.write_text(albert_table(), encoding="utf-8")

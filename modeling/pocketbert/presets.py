@@ -84,6 +84,12 @@ def _xlm_r(hidden_size: int, num_layers: int, num_attention_heads: int, intermed
     return roberta.replace(model_type="xlm-roberta", vocab_size=250002)
 
 
+def _camembert(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    """RoBERTa with 32,000 subwords, four tokens in front and a mask token."""
+    roberta = _roberta(hidden_size, num_layers, num_attention_heads, intermediate_size)
+    return roberta.replace(model_type="camembert", vocab_size=32005)
+
+
 def _electra(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
     """A discriminator in table 6; the embeddings of the small one are 128 wide."""
     size = 128 if hidden_size == 256 else hidden_size
@@ -208,6 +214,8 @@ PRESETS = _presets(
     ("electra_small", _electra(256, 12, 4, 1024), "ELECTRA (Clark et al. 2020), small", 13_483_008),
     ("electra_base", _electra(768, 12, 12, 3072), "ELECTRA (Clark et al. 2020), base", 108_891_648),
     ("electra_large", _electra(1024, 24, 16, 4096), "ELECTRA (Clark et al. 2020), large", 334_092_288),
+    ("camembert_base", _camembert(768, 12, 12, 3072), "CamemBERT (Martin et al. 2020), base", 110_621_952),
+    ("camembert_large", _camembert(1024, 24, 16, 4096), "CamemBERT (Martin et al. 2020), large", 336_661_504),
     ("ib_bert_large", _ib_bert(512, 1024, 4), f"{_MOBILE} 1, the teacher; table 2 (f)", 294_467_840),
     ("ib_bert_h1024_b1024_a16", _ib_bert(1024, 1024, 16), f"{_MOBILE} 2 (a)", 358_667_520),
     ("ib_bert_h768_b1024_a16", _ib_bert(768, 1024, 16), f"{_MOBILE} 2 (b)", 326_502_144),

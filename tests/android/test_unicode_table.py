@@ -45,6 +45,13 @@ def test_byte_level_table_is_current() -> None:
 
 
 @pytest.mark.nightly
+def test_albert_table_is_current() -> None:
+    # test_java_layouts.py compares Java's results for every code point with Python's.
+    text = java_unicode_table.ALBERT_TABLE.read_text(encoding="utf-8")
+    assert java_unicode_table.albert_table() == text
+
+
+@pytest.mark.nightly
 def test_added_token_table_is_current() -> None:
     text = java_unicode_table.ADDED_TOKEN_TABLE.read_text(encoding="utf-8")
     assert java_unicode_table.added_token_table() == text

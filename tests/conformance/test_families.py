@@ -42,6 +42,7 @@ LARGER: dict[str, EncoderConfig] = {
     "mobilebert": tiny.MOBILEBERT,
     "electra": tiny.BERT.replace(model_type="electra", pooler="none", embedding_size=6, embedding_projection="output"),
     "distilbert": tiny.BERT.replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
+    "camembert": tiny.ROBERTA.replace(model_type="camembert"),
 }
 families = pytest.mark.parametrize("family", FAMILIES)
 
@@ -110,7 +111,7 @@ def test_trimming(family: str, tmp_path: Path) -> None:
 
 @families
 def test_mediapipe(family: str, tmp_path: Path) -> None:
-    vocabulary = tiny_adaptation.vocabulary(tmp_path, FAMILIES[family].tokenizer)
+    vocabulary = tiny_adaptation.vocabulary(tmp_path, FAMILIES[family].tokenizer, FAMILIES[family].tokenizer_layout)
     _expect(family, "MediaPipe", lambda: check_client(tiny_distillation.TASK, vocabulary, has_pairs=False))
 
 

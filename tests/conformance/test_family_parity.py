@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from tiny_models import (
     random_tensors,
     tiny_bert,
+    tiny_camembert,
     tiny_distilbert,
     tiny_electra,
     tiny_mobilebert,
@@ -78,6 +79,11 @@ CASES = {
     "TFElectraForTokenClassification": (tiny_electra(), (TOKENS,)),
     "TFElectraForQuestionAnswering": (tiny_electra(), (SPAN,)),
     "TFElectraForMaskedLM": (tiny_electra(), (MASKED_LM,)),
+    "TFCamembertModel": (tiny_camembert(), ()),
+    "TFCamembertForSequenceClassification": (tiny_camembert(pooler="none"), (CLASSIFICATION,)),
+    "TFCamembertForTokenClassification": (tiny_camembert(pooler="none"), (TOKENS,)),
+    "TFCamembertForQuestionAnswering": (tiny_camembert(pooler="none"), (SPAN,)),
+    "TFCamembertForMaskedLM": (tiny_camembert(pooler="none"), (MASKED_LM,)),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
 }
 
@@ -119,6 +125,7 @@ def reference_config(folder, name):
     "TFDistilBertForMaskedLM",
     "TFElectraForSequenceClassification",
     "TFElectraForMaskedLM",
+    "TFCamembertForMaskedLM",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_their_class_gives_our_answers(name, tmp_path):

@@ -9,15 +9,17 @@ import numpy as np
 from tiny_models import (
     random_tensors,
     tiny_bert,
+    tiny_camembert,
     tiny_distilbert,
     tiny_electra,
     tiny_mobilebert,
     tiny_roberta,
     tiny_xlm_roberta,
 )
-from tiny_tokenizers import byte_bpe_files, unigram_file
+from tiny_tokenizers import byte_bpe_files, layout_file
 
 from pocketbert.checkpoints.directory import write_directory
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -35,19 +37,20 @@ FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "xlm_roberta": (tiny_xlm_roberta(pooler="none"), "unigram", "TFXLMRobertaForMaskedLM"),
     "distilbert": (tiny_distilbert(), "wordpiece", "TFDistilBertForMaskedLM"),
     "electra": (tiny_electra(), "wordpiece", "TFElectraForMaskedLM"),
+    "camembert": (tiny_camembert(pooler="none"), "unigram", "TFCamembertForMaskedLM"),
     "minilm": (tiny_bert(num_layers=3, activation="gelu"), "unigram", "TFBertForMaskedLM"),
     "mobilebert": (tiny_mobilebert("bottleneck"), "wordpiece", "TFMobileBertForMaskedLM"),
 }
 
 
-def vocabulary(folder: Path, kind: str) -> Vocabulary:
-    """A tokenizer's files."""
+def vocabulary(folder: Path, kind: str, layout: str = "xlm_r") -> Vocabulary:
+    """A tokenizer's files; `layout` counts for unigram."""
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "byte_bpe":
         path, merges = byte_bpe_files(folder)
         return Vocabulary(path=path, merges=merges, kind="byte_bpe")
     if kind == "unigram":
-        return Vocabulary(path=unigram_file(folder), kind="unigram")
+        return Vocabulary(path=layout_file(folder, layout), kind="unigram", layout=layout)
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES), "utf-8")
     return Vocabulary(path=folder / "vocab.txt", config=TokenizerConfig())
 
@@ -55,7 +58,8 @@ def vocabulary(folder: Path, kind: str) -> Vocabulary:
 def write_encoder(folder: Path, family: str, tasks: Sequence[TaskConfig] = (MASKED_LM,)) -> Path:
     """A model directory with random weights, a tokenizer and a masked-LM head."""
     config, kind, _ = FAMILIES[family]
-    files = vocabulary(folder.parent / f"{folder.name}-{kind}", kind)
+    layout = family_of(config.model_type).tokenizer_layout
+    files = vocabulary(folder.parent / f"{folder.name}-{kind}", kind, layout)
     tokenizer = open_tokenizer(files)
     config = config.replace(vocab_size=tokenizer.vocab_size, pad_token_id=tokenizer.pad_token_id)
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}

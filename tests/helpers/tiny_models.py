@@ -39,6 +39,10 @@ def tiny_xlm_roberta(**changes: object) -> EncoderConfig:
     return PRESETS["xlm_r_base"].config.replace(**(_TINY | changes))
 
 
+def tiny_camembert(**changes: object) -> EncoderConfig:
+    return PRESETS["camembert_base"].config.replace(**(_TINY | changes))
+
+
 def tiny_mobilebert(query_key: str = "shared", **changes: object) -> EncoderConfig:
     bottleneck = BottleneckConfig(size=12, query_key=query_key)  # type: ignore[arg-type]
     return PRESETS["mobilebert"].config.replace(**(_TINY_MOBILEBERT | {"bottleneck": bottleneck} | changes))

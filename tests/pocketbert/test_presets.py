@@ -93,9 +93,24 @@ def test_students_of_minilmv2(name: str, layers: int, width: int, rows: int, emb
     assert -0.5e6 < network.parameters - 1e6 * millions < 1e6 + pooler * (millions == 81)
 
 
+# Section 4.3 and table 8.
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "heads", "millions"),
+    [("camembert_base", 12, 768, 12, 110), ("camembert_large", 24, 1024, 16, 335)],
+)
+def test_camemberts(name: str, layers: int, width: int, heads: int, millions: int) -> None:
+    network = preset(name)
+    config = network.config
+    assert (config.num_layers, config.hidden_size, config.num_attention_heads) == (layers, width, heads)
+    # The paper's whole millions may be without a pooler.
+    assert -0.5e6 < network.parameters - 1e6 * millions < 1e6 + width * width + width
+
+
 @pytest.mark.nightly
 # Graphs create variables without values, so the sizes cost nothing; all layers have the same size.
-@pytest.mark.parametrize("name", [name for name in PRESETS if "roberta" in name or "xlm" in name])
+@pytest.mark.parametrize(
+    "name", [name for name in PRESETS if any(part in name for part in ("roberta", "xlm", "camembert"))]
+)
 def test_counts_equal_those_of_transformers(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     tf = pytest.importorskip("tensorflow")

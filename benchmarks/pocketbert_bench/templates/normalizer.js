@@ -31,7 +31,8 @@ function compiledMap(base64) {
 
 // Gives a tokenizer the exact normalizer, if its tokenizer.json has a compiled map.
 export function normalizeExactly(tokenizer, { normalizer }) {
-  const [first] = normalizer?.normalizers ?? [];
-  if (first?.type !== "Precompiled") return;
-  tokenizer.normalizer.normalizers[0] = { normalize: compiledMap(first.precompiled_charsmap) };
+  const normalizers = normalizer?.normalizers ?? [];
+  const position = normalizers.findIndex(({ type }) => type === "Precompiled");
+  if (position < 0) return;
+  tokenizer.normalizer.normalizers[position] = { normalize: compiledMap(normalizers[position].precompiled_charsmap) };
 }

@@ -11,7 +11,8 @@ import pytest
 from tiny_tokenizers import charsmap, unigram_file
 
 import pocketbert as pb
-from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, make_model
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS
+from pocketbert_runtime.tokenizers.sentencepiece_model import layout_tokens, make_model
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
@@ -32,7 +33,7 @@ def xlm_r(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [line.split("\t") for line in lines if line]
     # Ids 0 to 3 and the last one are special.
     model = make_model([(text, float(score)) for _, text, score in rows[4:-1]], charsmap(unigram_file(folder / "toy")))
-    assert fairseq_tokens(model) == [row[1] for row in rows]
+    assert layout_tokens(model, LAYOUTS["xlm_r"]) == [row[1] for row in rows]
     path = folder / "sentencepiece.bpe.model"
     path.write_bytes(model.SerializeToString())
     return path

@@ -15,6 +15,7 @@ from tiny_tokenizers import unigram_file
 
 import pocketbert as pb
 from pocketbert_runtime.tokenizers import sentencepiece_model
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS
 
 NAMES = {"input_ids": "input_word_ids", "attention_mask": "input_mask"}
 
@@ -151,7 +152,7 @@ def test_made_model_is_the_same(path: Path, tmp_path: Path) -> None:
     """A model from subwords, scores and character map, as in a tokenizer.json, gives the ids of the original."""
     model = sentencepiece_model.read_model(path)
     content = sentencepiece_model.make_model(
-        sentencepiece_model.fairseq_scores(model), model.normalizer_spec.precompiled_charsmap
+        sentencepiece_model.scored_subwords(model, LAYOUTS["xlm_r"]), model.normalizer_spec.precompiled_charsmap
     )
     (tmp_path / "made.model").write_bytes(content.SerializeToString())
     texts = texts_with_nfd(100, seed=3)

@@ -110,7 +110,7 @@ public final class Bundle {
     }
     boolean hasLabels = !description.labels().isEmpty();
     List<String> required = new ArrayList<>(Arrays.asList(MODEL, GOLDENS, ANSWERS, LABELS));
-    required.addAll(1, description.tokenizerKind.files);
+    required.addAll(1, description.tokenizerKind.files(description));
     if (description.pairs != null) {
       required.add(HEAD);
     }

@@ -20,9 +20,10 @@ final class BundleTokenizer {
    */
   static Tokenizer open(Description description, Map<String, ByteBuffer> contents, List<String> problems) {
     TokenizerKind kind = description.tokenizerKind;
-    String first = kind.files.get(0);
+    List<String> names = kind.files(description);
+    String first = names.get(0);
     List<byte[]> files = new ArrayList<>();
-    for (String name : kind.files) {
+    for (String name : names) {
       files.add(CheckedFile.bytes(contents.get(name)));
     }
     Tokenizer tokenizer;

@@ -15,6 +15,7 @@ import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.AddedToken;
 import org.pocketbert.tokenizer.TokenizerOptions;
 import org.pocketbert.tokenizer.Truncation;
+import org.pocketbert.tokenizer.UnigramLayout;
 
 /** The content of bundle.json, checked as strictly as by the JSON schema in Python. */
 final class Description {
@@ -51,6 +52,9 @@ final class Description {
 
   /** Tokens to find in a text before it is split. */
   final List<AddedToken> addedTokens = new ArrayList<>();
+
+  /** The layout of unigram. */
+  final UnigramLayout layout;
 
   /** Whether a space before an added token of unigram is a token. */
   final boolean keepsSpace;
@@ -141,6 +145,7 @@ final class Description {
         addedTokens.add(addedToken(token, vocabSize, problems));
       }
     }
+    layout = tokenizerKind == TokenizerKind.UNIGRAM ? layout(cleaning, problems) : UnigramLayout.XLM_R;
     keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     addPrefixSpace =
         namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
@@ -292,6 +297,24 @@ final class Description {
         tokenizer.path("kind") + " must be one of " + String.join(", ", TokenizerKind.words()) + "; received "
             + shown(word));
     return null;
+  }
+
+  /** XLM-R's, unless another one is named. */
+  private static UnigramLayout layout(Fields tokenizer, List<String> problems) {
+    if (!tokenizer.names().contains("layout")) {
+      return UnigramLayout.XLM_R;
+    }
+    String word = tokenizer.string("layout");
+    List<String> words = new ArrayList<>();
+    for (UnigramLayout layout : UnigramLayout.values()) {
+      if (layout.word().equals(word)) {
+        return layout;
+      }
+      words.add(layout.word());
+    }
+    problems.add(
+        tokenizer.path("layout") + " must be one of " + String.join(", ", words) + "; received " + shown(word));
+    return UnigramLayout.XLM_R;
   }
 
   private static List<String> tensors(Fields fields, String name, List<String> types, List<String> problems) {

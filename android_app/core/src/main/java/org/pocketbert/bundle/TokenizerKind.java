@@ -41,7 +41,15 @@ enum TokenizerKind {
     @Override
     Tokenizer read(Description description, List<byte[]> contents) {
       return new UnigramTokenizer(
-          SentencePieceModel.parse(contents.get(0)), description.addedTokens, description.keepsSpace, true);
+          SentencePieceModel.parse(contents.get(0), description.layout),
+          description.addedTokens,
+          description.keepsSpace,
+          true);
+    }
+
+    @Override
+    List<String> files(Description description) {
+      return Collections.singletonList(description.layout.file);
     }
   };
 
@@ -51,8 +59,7 @@ enum TokenizerKind {
   /** The kinds named in bundle.json. */
   static final List<TokenizerKind> NAMED = Collections.unmodifiableList(named());
 
-  /** The first file has the tokens. */
-  final List<String> files;
+  private final List<String> files;
 
   TokenizerKind(String... files) {
     this.files = Collections.unmodifiableList(Arrays.asList(files));
@@ -61,10 +68,15 @@ enum TokenizerKind {
   /**
    * Creates a tokenizer.
    *
-   * @param contents the content of {@link #files}
+   * @param contents the content of {@link #files(Description)}
    * @throws org.pocketbert.UserError if a file is invalid
    */
   abstract Tokenizer read(Description description, List<byte[]> contents);
+
+  /** The names of the files; the first one has the tokens. */
+  List<String> files(Description description) {
+    return files;
+  }
 
   /** What the file with the tokens consists of, for messages. */
   String unit() {

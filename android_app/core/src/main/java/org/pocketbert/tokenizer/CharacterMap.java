@@ -2,6 +2,9 @@ package org.pocketbert.tokenizer;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 
 /**
  * A sentencepiece model's own normalization. It replaces sequences of bytes, the longest match first.
@@ -21,9 +24,20 @@ final class CharacterMap {
   private final int[] units;
   private final byte[] results;
 
-  private CharacterMap(int[] units, byte[] results) {
+  /** UTF-8 that stays as it is, the longest first. */
+  private final List<byte[]> kept;
+
+  private CharacterMap(int[] units, byte[] results, List<byte[]> kept) {
     this.units = units;
     this.results = results;
+    this.kept = kept;
+  }
+
+  /** Returns a map that leaves some sequences as they are, as sentencepiece does with user-defined tokens. */
+  CharacterMap keeping(List<byte[]> sequences) {
+    List<byte[]> sorted = new ArrayList<>(sequences);
+    Collections.sort(sorted, (one, other) -> other.length - one.length);
+    return new CharacterMap(units, results, sorted);
   }
 
   /**
@@ -33,7 +47,7 @@ final class CharacterMap {
    */
   static CharacterMap read(byte[] content, int from, int to) {
     if (from == to) {
-      return new CharacterMap(new int[0], new byte[0]);
+      return new CharacterMap(new int[0], new byte[0], Collections.emptyList());
     }
     ByteBuffer buffer = ByteBuffer.wrap(content, from, to - from).order(ByteOrder.LITTLE_ENDIAN);
     int size = buffer.remaining() > 4 ? buffer.getInt() : -1;
@@ -55,7 +69,7 @@ final class CharacterMap {
         return null;
       }
     }
-    return new CharacterMap(units, results);
+    return new CharacterMap(units, results, Collections.emptyList());
   }
 
   /**
@@ -66,6 +80,14 @@ final class CharacterMap {
    * @return number of bytes read from the text
    */
   int normalize(byte[] text, int place, IntList codes) {
+    for (byte[] sequence : kept) {
+      if (startsWith(text, place, sequence)) {
+        for (int i = 0; i < sequence.length; i += Utf8.length(sequence[i])) {
+          codes.add(Utf8.decode(sequence, i));
+        }
+        return sequence.length;
+      }
+    }
     int length = 0;
     int value = 0;
     int node = units.length == 0 ? 0 : offset(units[0]);
@@ -90,6 +112,18 @@ final class CharacterMap {
       codes.add(Utf8.decode(results, i));
     }
     return length;
+  }
+
+  private static boolean startsWith(byte[] text, int place, byte[] sequence) {
+    if (text.length - place < sequence.length) {
+      return false;
+    }
+    for (int i = 0; i < sequence.length; i++) {
+      if (text[place + i] != sequence[i]) {
+        return false;
+      }
+    }
+    return true;
   }
 
   private static int offset(int unit) {

@@ -18,6 +18,10 @@ final class IntList {
     return values[index];
   }
 
+  void set(int index, int value) {
+    values[index] = value;
+  }
+
   int size() {
     return size;
   }

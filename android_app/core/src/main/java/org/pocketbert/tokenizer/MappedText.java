@@ -13,7 +13,20 @@ final class MappedText {
     this.origins = origins;
   }
 
-  static MappedText of(int[] text, int from, int to, CharacterMap map) {
+  /** Maps a part of a text; with {@code cleans}, after ALBERT's cleaning without changes to white space. */
+  static MappedText of(int[] text, int from, int to, CharacterMap map, boolean cleans) {
+    if (!cleans) {
+      return of(text, from, to, map);
+    }
+    AlbertText cleaned = new AlbertText(text, from, to, false);
+    MappedText mapped = of(cleaned.codes, 0, cleaned.codes.length, map);
+    for (int i = 0; i < mapped.origins.length; i++) {
+      mapped.origins[i] = i == mapped.codes.length ? to : cleaned.start(mapped.origins[i]);
+    }
+    return mapped;
+  }
+
+  private static MappedText of(int[] text, int from, int to, CharacterMap map) {
     byte[] bytes = Utf8.encode(text, from, to);
     IntList results = new IntList();
     IntList places = new IntList();

@@ -6,31 +6,24 @@ import java.util.List;
 import org.pocketbert.UserError;
 
 /**
- * XLM-R's sentencepiece.bpe.model: tokens with their scores, and the normalization of texts.
- *
- * <p>The file's first three tokens are {@code <unk>}, {@code <s>} and {@code </s>}. XLM-R's ids come from fairseq:
- * {@code <s>} 0, {@code <pad>} 1, {@code </s>} 2, {@code <unk>} 3. The ids of other tokens are one higher than in the
- * file, and {@code <mask>} has the last id.
+ * A sentencepiece model: tokens with their scores, and the normalization of texts. A {@link UnigramLayout} has the ids.
  *
  * <p>Source: google/sentencepiece {@code sentencepiece_model.proto}.
  */
 public final class SentencePieceModel {
-  static final int BOS_ID = 0;
-  static final int PAD_ID = 1;
-  static final int EOS_ID = 2;
-  static final int UNK_ID = 3;
-
-  private static final List<String> FIRST = Arrays.asList(SpecialTokens.UNK, SpecialTokens.BOS, SpecialTokens.EOS);
-  private static final int FAIRSEQ_OFFSET = 1;
   private static final float UNKNOWN_PENALTY = 10;
+  // A user-defined token has the highest score for each of its bytes, less this.
+  private static final float USER_DEFINED_PENALTY = 0.1f;
   private static final int UNIGRAM = 1;
   private static final int NORMAL = 1;
-  private static final int[] FIRST_TYPES = {2, 3, 3};
+  private static final int USER_DEFINED = 4;
   // A token needs at least eight bytes: its text, its score and their tags.
   private static final int TYPICAL_BYTES = 18;
 
+  final UnigramLayout layout;
   final TokenTrie trie;
   final CharacterMap characters;
+  final int unknownId;
 
   /** Scores by id. */
   private float[] scores;
@@ -39,16 +32,27 @@ public final class SentencePieceModel {
   final float unknownScore;
 
   private final int count;
+  private final List<byte[]> userDefined = new ArrayList<>();
+  private final List<Integer> userDefinedIds = new ArrayList<>();
   private final List<String> problems = new ArrayList<>();
+
+  /**
+   * Reads XLM-R's model.
+   *
+   * @throws UserError see the other method
+   */
+  public static SentencePieceModel parse(byte[] content) {
+    return parse(content, UnigramLayout.XLM_R);
+  }
 
   /**
    * Reads a model.
    *
-   * @throws UserError lists all problems if the file is truncated, damaged, or unlike XLM-R's
+   * @throws UserError lists all problems if the file is truncated, damaged, or of another layout
    */
-  public static SentencePieceModel parse(byte[] content) {
+  public static SentencePieceModel parse(byte[] content, UnigramLayout layout) {
     try {
-      return new SentencePieceModel(content);
+      return new SentencePieceModel(content, layout);
     } catch (ProtoReader.Malformed error) {
       throw new UserError(
           "sentencepiece model: it must be a complete protocol buffer; received " + content.length
@@ -56,7 +60,9 @@ public final class SentencePieceModel {
     }
   }
 
-  private SentencePieceModel(byte[] content) throws ProtoReader.Malformed {
+  private SentencePieceModel(byte[] content, UnigramLayout layout) throws ProtoReader.Malformed {
+    this.layout = layout;
+    unknownId = layout.leading.indexOf(layout.unknown());
     ProtoReader reader = new ProtoReader(content);
     int expected = content.length / TYPICAL_BYTES;
     trie = new TokenTrie(expected);
@@ -67,11 +73,16 @@ public final class SentencePieceModel {
     CharacterMap map = null;
     boolean hasNormalizer = false;
     float lowest = Float.MAX_VALUE;
+    float highest = -Float.MAX_VALUE;
     int tokens = 0;
     for (int field = reader.next(); field != 0; field = reader.next()) {
       if (field == 1) {
+        int special = userDefined.size();
         float score = readToken(content, reader.message(), tokens, first, faults);
-        lowest = tokens < FIRST.size() ? lowest : Math.min(lowest, score);
+        if (tokens >= layout.first.size() && userDefined.size() == special) {
+          lowest = Math.min(lowest, score);
+          highest = Math.max(highest, score);
+        }
         tokens++;
       } else if (field == 2) {
         readTrainer(reader.message());
@@ -84,21 +95,26 @@ public final class SentencePieceModel {
       }
     }
     count = tokens;
-    characters = map;
+    characters = map == null ? null : map.keeping(userDefined);
+    for (int i = 0; i < userDefined.size(); i++) {
+      scores[userDefinedIds.get(i)] = userDefined.get(i).length * highest - USER_DEFINED_PENALTY;
+    }
     unknownScore = lowest - UNKNOWN_PENALTY;
-    if (!first.equals(FIRST)) {
+    if (!first.equals(layout.first)) {
+      int last = layout.first.size() - 1;
       problems.clear();
       problems.add(
-          "the first tokens of XLM-R's models must be <unk>, <s> and </s>; received "
-              + (first.isEmpty() ? "none" : String.join(", ", first))
-              + "; take the sentencepiece.bpe.model of an XLM-R model");
+          "the first tokens of " + layout.title + "'s models must be "
+              + String.join(", ", layout.first.subList(0, last)) + " and " + layout.first.get(last) + "; received "
+              + (first.isEmpty() ? "none" : String.join(", ", first)) + "; take the " + layout.file
+              + " of a model of this family");
     } else if (!hasTrainer || !hasNormalizer) {
       problems.clear();
       problems.add(
           "it must have tokens, trainer_spec and normalizer_spec; received a file without one of them; copy the file "
               + "again");
     } else {
-      faults.list(problems);
+      faults.list(layout, problems);
     }
     UserError.throwIfAny(problems, "sentencepiece model");
   }
@@ -110,7 +126,7 @@ public final class SentencePieceModel {
     final List<String> special = new ArrayList<>();
     final List<String> otherTypes = new ArrayList<>();
 
-    void list(List<String> problems) {
+    void list(UnigramLayout layout, List<String> problems) {
       if (empty > 0) {
         problems.add("tokens must not be empty; received " + empty + " empty ones");
       }
@@ -118,11 +134,14 @@ public final class SentencePieceModel {
         problems.add("tokens must be unique; received again: " + Vocabulary.some(repeated));
       }
       if (!special.isEmpty()) {
-        problems.add("only the first three tokens may be special; received " + Vocabulary.some(special));
+        problems.add(
+            "only the first " + layout.first.size() + " tokens may be special; received " + Vocabulary.some(special));
       }
       if (!otherTypes.isEmpty()) {
         problems.add(
-            "all tokens but the first three must be of type NORMAL; received others: " + Vocabulary.some(otherTypes));
+            "all tokens but the first " + layout.first.size() + " must be of type NORMAL"
+                + (layout.hasUserDefined() ? " or USER_DEFINED" : "") + "; received others: "
+                + Vocabulary.some(otherTypes));
       }
     }
   }
@@ -149,9 +168,9 @@ public final class SentencePieceModel {
     if (!Utf8.isValid(content, from, to)) {
       throw new ProtoReader.Malformed();
     }
-    if (index < FIRST.size()) {
+    if (index < layout.first.size()) {
       String text = Utf8.string(content, from, to);
-      first.add(type == FIRST_TYPES[index] ? text : text + " of type " + type);
+      first.add(type == layout.firstType(index) ? text : text + " of type " + type);
       return score;
     }
     int node = trie.node(content, from, to);
@@ -159,13 +178,17 @@ public final class SentencePieceModel {
       faults.empty++;
     } else if (trie.id(node) != TokenTrie.NONE) {
       faults.repeated.add(Utf8.string(content, from, to));
-    } else if (content[from] == '<' && SpecialTokens.ALL.contains(Utf8.string(content, from, to))) {
+    } else if ((content[from] == '<' || content[from] == '[')
+        && layout.special().contains(Utf8.string(content, from, to))) {
       faults.special.add(Utf8.string(content, from, to));
     }
-    if (type != NORMAL) {
+    int id = index + layout.offset();
+    if (type == USER_DEFINED && layout.hasUserDefined()) {
+      userDefined.add(Arrays.copyOfRange(content, from, to));
+      userDefinedIds.add(id);
+    } else if (type != NORMAL) {
       faults.otherTypes.add(Utf8.string(content, from, to));
     }
-    int id = index + FAIRSEQ_OFFSET;
     if (id >= scores.length) {
       scores = Arrays.copyOf(scores, 2 * id);
     }
@@ -214,21 +237,38 @@ public final class SentencePieceModel {
 
   private void require(String setting, long required, long received) {
     if (received != required) {
-      problems.add(setting + " must be " + required + "; received " + received + ", which XLM-R's models do not have");
+      problems.add(setting + " must be " + required + "; received " + received + ", which " + layout.title
+          + "'s models do not have");
     }
   }
 
-  /** Returns the number of ids: the file's tokens, {@code <pad>} and {@code <mask>}. */
+  /** Returns the number of ids. */
   public int size() {
-    return count + 2;
+    return count + layout.offset() + (layout.hasMaskLast() ? 1 : 0);
   }
 
-  /** Returns the id of one of {@link SpecialTokens#ALL}. */
-  int specialId(String token) {
-    return token.equals(SpecialTokens.MASK) ? count + FAIRSEQ_OFFSET : SpecialTokens.ALL.indexOf(token);
+  /** Returns the special tokens with their usual flags. */
+  List<AddedToken> special() {
+    List<AddedToken> tokens = new ArrayList<>();
+    List<String> contents = layout.special();
+    for (int i = 0; i < contents.size(); i++) {
+      int id = i < layout.leading.size() ? i : size() - 1;
+      tokens.add(AddedToken.special(contents.get(i), id, layout.takesSpace(contents.get(i))));
+    }
+    return tokens;
   }
 
   float score(int id) {
     return scores[id];
+  }
+
+  /** Returns the id of the token with some code points, or that of the unknown token. */
+  int id(int[] codes, int from, int to) {
+    int node = TokenTrie.ROOT;
+    for (int i = from; i < to && node != TokenTrie.NONE; i++) {
+      node = trie.next(node, codes[i]);
+    }
+    int id = node == TokenTrie.NONE ? TokenTrie.NONE : trie.id(node);
+    return id == TokenTrie.NONE ? unknownId : id;
   }
 }

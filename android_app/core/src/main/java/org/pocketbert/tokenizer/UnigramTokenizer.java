@@ -1,12 +1,13 @@
 package org.pocketbert.tokenizer;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 
 /**
- * XLM-R's tokenizer. It equals {@code pocketbert.UnigramTokenizer} and sentencepiece, and finds the tokens with the
- * highest sum of scores.
+ * The tokenizer of XLM-R, CamemBERT, English ALBERT and DeBERTa-v3. It equals {@code pocketbert.UnigramTokenizer} and
+ * sentencepiece, and finds the tokens with the highest sum of scores.
  *
  * <p>A span covers the source characters of a token, without white space before them. Tokens from the same character
  * all span it; characters dropped by normalization belong to the one before them. A token with only white space has an
@@ -15,6 +16,8 @@ import java.util.List;
  * <p>Source: XLM-R (Conneau et al. 2020), Kudo 2018 and google/sentencepiece {@code unigram_model.cc}.
  */
 public final class UnigramTokenizer extends RobertaTokenizer {
+  private static final int SPACE_SYMBOL = 0x2581;
+
   private final SentencePieceModel model;
   private final boolean keepsSpace;
 
@@ -39,17 +42,12 @@ public final class UnigramTokenizer extends RobertaTokenizer {
       SentencePieceModel model, List<AddedToken> added, boolean keepsSpace, boolean specialTokensInText) {
     super(
         AddedToken.sizeWith(model.size(), added),
-        Frame.roberta(SentencePieceModel.BOS_ID, SentencePieceModel.EOS_ID, SentencePieceModel.PAD_ID),
+        model.layout.frame(),
         new AddedTokens(
-            special(
-                SentencePieceModel.BOS_ID,
-                SentencePieceModel.PAD_ID,
-                SentencePieceModel.EOS_ID,
-                SentencePieceModel.UNK_ID,
-                model.specialId(SpecialTokens.MASK)),
+            model.special(),
             added,
             specialTokensInText,
-            codes -> MappedText.of(codes, 0, codes.length, model.characters).codes));
+            codes -> MappedText.of(codes, 0, codes.length, model.characters, model.layout.cleansText()).codes));
     this.model = model;
     this.keepsSpace = keepsSpace;
   }
@@ -57,7 +55,7 @@ public final class UnigramTokenizer extends RobertaTokenizer {
   /** Added tokens divide the normalized text; without one, the part is tokenized as it is. */
   @Override
   void addNormalized(int[] text, int from, int to, AddedTokenFinder finder, TokenList tokens) {
-    MappedText mapped = MappedText.of(text, from, to, model.characters);
+    MappedText mapped = MappedText.of(text, from, to, model.characters, model.layout.cleansText());
     List<AddedTokenFinder.Match> matches = finder.find(mapped.codes, 0, mapped.codes.length);
     if (matches.isEmpty()) {
       addTokens(text, from, to, tokens);
@@ -77,9 +75,7 @@ public final class UnigramTokenizer extends RobertaTokenizer {
   }
 
   private int spaceId() {
-    int node = model.trie.next(TokenTrie.ROOT, '\u2581');
-    int id = node == TokenTrie.NONE ? TokenTrie.NONE : model.trie.id(node);
-    return id == TokenTrie.NONE ? SentencePieceModel.UNK_ID : id;
+    return model.id(new int[] {SPACE_SYMBOL}, 0, 1);
   }
 
   private void addMapped(MappedText mapped, int from, int to, TokenList tokens) {
@@ -93,25 +89,90 @@ public final class UnigramTokenizer extends RobertaTokenizer {
 
   @Override
   void addTokens(int[] text, int from, int to, TokenList tokens) {
-    NormalizedText normalized = new NormalizedText(text, from, to, model.characters);
+    if (!model.layout.cleansText()) {
+      NormalizedText normalized = new NormalizedText(text, from, to, model.characters);
+      int[] ids = new int[normalized.codes.length + 1];
+      int begin = 0;
+      for (int end : bestPath(normalized.codes, ids)) {
+        normalized.addToken(ids[end], begin, end, tokens);
+        begin = end;
+      }
+      return;
+    }
+    AlbertText cleaned = new AlbertText(text, from, to, true);
+    TokenList part = new TokenList();
+    addCleaned(cleaned.codes, part);
+    Tokens found = part.tokens();
+    for (int i = 0; i < found.ids.length; i++) {
+      int start = cleaned.start(found.starts[i]);
+      tokens.add(found.ids[i], start, found.starts[i] < found.ends[i] ? cleaned.end(found.ends[i]) : start);
+    }
+  }
+
+  /** Adds the tokens of a cleaned text; those with a digit and a comma at their end are split again. */
+  private void addCleaned(int[] text, TokenList tokens) {
+    NormalizedText normalized = new NormalizedText(text, 0, text.length, model.characters);
     int[] codes = normalized.codes;
-    int[] starts = new int[codes.length + 1];
     int[] ids = new int[codes.length + 1];
+    int begin = 0;
+    for (int end : bestPath(codes, ids)) {
+      if (end - begin > 1 && codes[end - 1] == ',' && AlbertText.isDigit(codes[end - 2])) {
+        addNumber(normalized, begin, end, tokens);
+      } else {
+        normalized.addToken(ids[end], begin, end, tokens);
+      }
+      begin = end;
+    }
+  }
+
+  /** Splits a number without its comma, and without the space that the normalization puts before it. */
+  private void addNumber(NormalizedText normalized, int begin, int end, TokenList tokens) {
+    int[] codes = normalized.codes;
+    int[] number = Arrays.stream(codes, begin, end - 1).filter(code -> code != SPACE_SYMBOL).toArray();
+    int[] again = new NormalizedText(number, 0, number.length, model.characters).codes;
+    List<int[]> parts = new ArrayList<>();
+    int start = 0;
+    for (int behind : bestPath(again, new int[again.length + 1])) {
+      boolean dropsSpace = start == 0 && codes[begin] != SPACE_SYMBOL && again[0] == SPACE_SYMBOL;
+      if (!dropsSpace || behind > 1) {
+        parts.add(Arrays.copyOfRange(again, dropsSpace ? 1 : start, behind));
+      }
+      start = behind;
+    }
+    parts.add(new int[] {','});
+    int[] joined = parts.stream().flatMapToInt(Arrays::stream).toArray();
+    // If the normalization has changed the number, all of it belongs to the first token.
+    boolean isSame = Arrays.equals(joined, Arrays.copyOfRange(codes, begin, end));
+    int place = begin;
+    for (int[] part : parts) {
+      int behind = isSame ? place + part.length : end;
+      normalized.addToken(model.id(part, 0, part.length), place, behind, tokens);
+      place = behind;
+    }
+  }
+
+  /**
+   * Returns the ends of the best tokens. Successive unknown characters are one token.
+   *
+   * @param ids receives the id of the token that ends at each place
+   */
+  private int[] bestPath(int[] codes, int[] ids) {
+    int[] starts = new int[codes.length + 1];
     findBestPath(codes, starts, ids);
-    // Walks backwards from the end and merges successive unknown tokens.
+    // Walks backwards from the end.
     int[] ends = new int[codes.length];
     int count = 0;
     for (int end = codes.length; end > 0; end = starts[end]) {
-      boolean joined = ids[end] == SentencePieceModel.UNK_ID && count > 0 && ids[ends[count - 1]] == ids[end];
+      boolean joined = ids[end] == model.unknownId && count > 0 && ids[ends[count - 1]] == ids[end];
       if (!joined) {
         ends[count++] = end;
       }
     }
-    int begin = 0;
-    for (int i = count - 1; i >= 0; i--) {
-      normalized.addToken(ids[ends[i]], begin, ends[i], tokens);
-      begin = ends[i];
+    int[] ordered = new int[count];
+    for (int i = 0; i < count; i++) {
+      ordered[i] = ends[count - 1 - i];
     }
+    return ordered;
   }
 
   /**
@@ -150,7 +211,7 @@ public final class UnigramTokenizer extends RobertaTokenizer {
         if (starts[start + 1] < 0 || score > best[start + 1]) {
           best[start + 1] = score;
           starts[start + 1] = start;
-          ids[start + 1] = SentencePieceModel.UNK_ID;
+          ids[start + 1] = model.unknownId;
         }
       }
     }

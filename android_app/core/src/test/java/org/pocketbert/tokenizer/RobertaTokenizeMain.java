@@ -10,13 +10,14 @@ import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Locale;
 import org.pocketbert.json.Json;
 
 /**
  * Tokenizes for tests in Python: {@code RobertaTokenizeMain FOLDER TOKEN_OR_TEXT INPUT OUTPUT}.
  *
- * <p>The folder has a vocab.json and a merges.txt, a sentencepiece.bpe.model, or an uncased vocab.txt; a file {@code
- * truncation} has that of the tokenizer. The input has one JSON string per
+ * <p>The folder has a vocab.json and a merges.txt, a sentencepiece model, or an uncased vocab.txt; a file {@code
+ * truncation} has that of the tokenizer, a file {@code layout} that of the sentencepiece model. The input has one JSON string per
  * line; the output one JSON array of ids, starts and ends. An input line [text, pair, length] gives the model's inputs.
  * {@code RobertaTokenizeMain FOLDER speed INPUT} prints how long loading and tokenizing the input's texts take.
  */
@@ -71,11 +72,12 @@ public final class RobertaTokenizeMain {
       Vocabulary vocabulary = Vocabulary.parse(Files.readAllBytes(folder.resolve("vocab.txt")));
       return new WordPieceTokenizer(vocabulary, true, specialTokensInText);
     }
-    Path model = folder.resolve("sentencepiece.bpe.model");
+    UnigramLayout layout = layout(folder);
+    Path model = folder.resolve(layout.file);
     if (Files.exists(model)) {
       boolean keepsSpace = Files.exists(folder.resolve("keeps_space"));
       return new UnigramTokenizer(
-          SentencePieceModel.parse(Files.readAllBytes(model)),
+          SentencePieceModel.parse(Files.readAllBytes(model), layout),
           AddedTokensFile.read(folder),
           keepsSpace,
           specialTokensInText);
@@ -87,6 +89,15 @@ public final class RobertaTokenizeMain {
         AddedTokensFile.read(folder),
         Files.exists(folder.resolve("add_prefix_space")),
         specialTokensInText);
+  }
+
+  private static UnigramLayout layout(Path folder) throws IOException {
+    Path named = folder.resolve("layout");
+    if (!Files.exists(named)) {
+      return UnigramLayout.XLM_R;
+    }
+    String word = new String(Files.readAllBytes(named), StandardCharsets.US_ASCII);
+    return UnigramLayout.valueOf(word.toUpperCase(Locale.ROOT));
   }
 
   private static void time(Tokenizer tokenizer, String text) {
