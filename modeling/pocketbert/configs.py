@@ -30,7 +30,7 @@ EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
-MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra"]
+MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "albert"]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
@@ -262,6 +262,13 @@ class EncoderConfig:
             problems.append(
                 f"layer_groups must lie between 1 and num_layers={self.num_layers}; received {self.layer_groups}"
             )
+        if self.layer_groups is not None:
+            # These differ between layers, or belong to blocks of other families.
+            problems += [
+                f"{name} does not go together with layer_groups; received {getattr(self, name)!r}"
+                for name in ("bottleneck", "feedforward", "rotary", "relative")
+                if getattr(self, name) is not None
+            ]
         return problems
 
     @property
@@ -287,6 +294,18 @@ class EncoderConfig:
     def stored_layer(self, layer: int) -> int:
         """Returns which of the stored layers a layer reads its weights from. Both count from 0."""
         return layer * self.num_stored_layers // self.num_layers
+
+    def sources(self, layers: Sequence[int], part: EncoderConfig) -> list[set[int]]:
+        """Returns, for each stored layer of an encoder with only some layers of this one, the stored layers it replaces.
+
+        Args:
+          layers: this encoder's layers in `part`, counted from 1.
+          part: the architecture with these layers.
+        """
+        sources: list[set[int]] = [set() for _ in range(part.num_stored_layers)]
+        for index, layer in enumerate(layers):
+            sources[part.stored_layer(index)].add(self.stored_layer(layer - 1))
+        return sources
 
     @property
     def attention_size(self) -> int:
