@@ -7,11 +7,11 @@ are public here, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.heads_config import head_names as head_names
 from pocketbert_runtime.errors import literal_problems
@@ -156,7 +156,7 @@ class EncoderConfig:
       bottleneck: linear maps around each block, or None.
       rotary: ModernBERT's block instead of BERT's, or None. There is no position table then.
       relative: DeBERTa's attention instead of BERT's, or None. There is no position table then.
-      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None if each layer has its own.
+      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None.
       pooler: `pooled_output`: `tanh` (a linear and a tanh layer on the first token), `first_token` or `none`.
       hidden_dropout: dropout rate after the embedding and each sub-layer.
       attention_dropout: dropout rate on the attention probabilities.
@@ -295,17 +295,24 @@ class EncoderConfig:
         """Returns which of the stored layers a layer reads its weights from. Both count from 0."""
         return layer * self.num_stored_layers // self.num_layers
 
-    def sources(self, layers: Sequence[int], part: EncoderConfig) -> list[set[int]]:
-        """Returns, for each stored layer of an encoder with only some layers of this one, the stored layers it replaces.
+    def sources(self, layers: Sequence[int]) -> list[int]:
+        """Returns where the stored layers of an encoder with only these layers come from: stored layers of this one.
 
         Args:
-          layers: this encoder's layers in `part`, counted from 1.
-          part: the architecture with these layers.
+          layers: layers of this encoder, counted from 1.
+        Raises:
+          UserError: two layers would share their weights, but do not share them here.
         """
+        part = self.replace(num_layers=len(layers))
         sources: list[set[int]] = [set() for _ in range(part.num_stored_layers)]
         for index, layer in enumerate(layers):
             sources[part.stored_layer(index)].add(self.stored_layer(layer - 1))
-        return sources
+        if any(len(stored) > 1 for stored in sources):
+            raise UserError(
+                f"layers that share their weights must come from one group; received layers "
+                f"{','.join(map(str, layers))} with layer_groups={self.layer_groups}; take as many layers of each group"
+            )
+        return [stored for (stored,) in sources]
 
     @property
     def attention_size(self) -> int:
