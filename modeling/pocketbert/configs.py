@@ -264,10 +264,10 @@ class EncoderConfig:
             )
         if self.layer_groups is not None:
             # These differ between layers, or belong to blocks of other families.
+            others = [name for name in ("bottleneck", "feedforward", "rotary", "relative") if getattr(self, name)]
             problems += [
                 f"{name} does not go together with layer_groups; received {getattr(self, name)!r}"
-                for name in ("bottleneck", "feedforward", "rotary", "relative")
-                if getattr(self, name) is not None
+                for name in [*others, *(["norm"] if self.norm != "layer_norm" else [])]
             ]
         return problems
 

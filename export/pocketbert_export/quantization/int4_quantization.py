@@ -33,7 +33,8 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
     by_layer = {} if texts is None else second_moments(prepared, [*texts.measured, *texts.dev], dense)
     moments: dict[int, np.ndarray] = {}
     for position, products in by_layer.items():
-        moments[readers[position]] = moments.get(readers[position], 0.0) + products
+        first = readers[position]
+        moments[first] = moments[first] + products if first in moments else products
     source = read_model(prepared)
     editor, graph = GraphEditor(source), source.subgraphs[0]
     # ai-edge-quantizer rounds to nearest; this file has its layout and better numbers.

@@ -190,7 +190,7 @@ class _Parts:
     def compose(self, formats: Mapping[int, WeightFormat]) -> bytes:
         """The file with a format for each layer."""
         model = read_model(self._int4)
-        placed: dict[int, int] = {}
+        placed: set[int] = set()
         changes = [(first, position) for first in formats for position in self._sharing[first]]
         for first, position in changes:
             if formats[first] == "int4":
@@ -204,9 +204,9 @@ class _Parts:
                     continue
                 scales = graph.tensors[tensor.quantization.details.scales]
                 model.buffers[scales.buffer].data = None
-                if first not in placed:
+                if tensor.buffer not in placed:
                     model.buffers[tensor.buffer].data = source.buffers[replacement.buffer].data
-                    placed[first] = tensor.buffer
+                    placed.add(tensor.buffer)
                 tensor.type, tensor.quantization = replacement.type, copy.copy(replacement.quantization)
         return write_model(model)
 

@@ -11,6 +11,7 @@ import tiny
 
 import pocketbert as pb
 from pocketbert.configs import TaskConfig
+from pocketbert.data.task_data import TaskData
 from pocketbert.presets import preset
 from pocketbert.training.config import FinetuneConfig
 from pocketbert_export.conversion.convert import to_tflite
@@ -49,6 +50,10 @@ def write_sentences(path: Path, count: int, seed: int) -> None:
     path.write_text("\n".join(sentences), encoding="utf-8")
 
 
+def data_of(folder: Path) -> TaskData:
+    return pb.data.tagged(folder / "train.conll", dev=folder / "dev.conll")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`run/`, fine-tuned on names, and `dev.conll`."""
@@ -58,9 +63,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pb.from_preset(CONFIG, tokenizer=tokenizer, seed=3).save_pretrained(folder / "start")
     write_sentences(folder / "train.conll", 150, 1)
     write_sentences(folder / "dev.conll", 41, 2)
-    data = pb.data.tagged(folder / "train.conll", dev=folder / "dev.conll")
-    config = FinetuneConfig(epochs=4, batch_size=16, learning_rate=3e-3, max_length=23)
-    pb.finetune(folder / "start", data, folder / "run", config=config)
+    config = FinetuneConfig(epochs=8, batch_size=16, learning_rate=3e-3, max_length=23)
+    pb.finetune(folder / "start", data_of(folder), folder / "run", config=config)
     return folder
 
 
@@ -75,7 +79,7 @@ def test_model_learns_the_names(folder: Path) -> None:
 @pytest.mark.parametrize("recipe", ["float32", "dynamic_wi8", "dynamic_wi4"])
 def test_runtime_gives_pythons_answers(recipe: str, folder: Path, tmp_path: Path) -> None:
     """Through the verification gate."""
-    pb.export(folder / "run/model", tmp_path / "bundle", recipe=recipe, lengths=(13, 23), examples=folder / "dev.conll")
+    pb.export(folder / "run/model", tmp_path / "bundle", recipe=recipe, lengths=(13, 23), examples=data_of(folder))
     assert json.loads((tmp_path / "bundle/verification.json").read_text())["passed"]
     text = "王敏伟说了书在李芳的"
     expected = pb.from_pretrained(folder / "run/model").predict([text])[0]["spans"]
