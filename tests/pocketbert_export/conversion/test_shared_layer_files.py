@@ -132,6 +132,7 @@ def recipe_file(model: Model, recipe: str, texts: CalibrationTexts) -> bytes:
         ("static_wi8_ai16", 0.15, ONCE),
         ("mixed", 0.6, {}),
     ],
+    ids=["dynamic_wi8", "dynamic_wi4", "static_wi8_ai8", "static_wi8_ai8_full", "static_wi8_ai16", "mixed"],
 )
 def test_recipes_share_and_answer(
     recipe: str, bound: float, shapes: dict[tuple[int, ...], int], model: Model, texts: CalibrationTexts
