@@ -72,13 +72,16 @@ def test_variables_are_stored_once() -> None:
 @pytest.mark.usefixtures("eager")
 def test_features_equal_those_of_equal_layers() -> None:
     tensors = {path: 0.2 * array for path, array in random_tensors(CONFIG, (TASK,)).items()}
-    shared, own = with_weights(CONFIG, tensors), with_weights(CONFIG.replace(layer_groups=None), apart(CONFIG, tensors))
+    shared, separate = (
+        with_weights(CONFIG, tensors),
+        with_weights(CONFIG.replace(layer_groups=None), apart(CONFIG, tensors)),
+    )
     request: dict[str, Any] = {"hidden_states": (0, 3, 4, 6), "attention_logits": (2, 5), "keys": (1, 6)}
-    one, other = (model.features(inputs_of(CONFIG), request) for model in (shared, own))
+    one, other = (model.features(inputs_of(CONFIG), request) for model in (shared, separate))
     for name, values in one.items():
         for value, expected in zip(values, other[name], strict=True):
             np.testing.assert_array_equal(value, expected)
-    np.testing.assert_array_equal(shared(inputs_of(CONFIG))["logits"], own(inputs_of(CONFIG))["logits"])
+    np.testing.assert_array_equal(shared(inputs_of(CONFIG))["logits"], separate(inputs_of(CONFIG))["logits"])
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
@@ -103,9 +106,9 @@ def test_gradients_add_up_over_layers(recomputes: bool) -> None:
             return tape.gradient(loss, kernels)
 
         gradients.append([gradient.numpy() for gradient in compute()])
-    shared, own = gradients
+    shared, separate = gradients
     for group, gradient in enumerate(shared):
-        expected = np.sum(own[3 * group : 3 * group + 3], axis=0)
+        expected = np.sum(separate[3 * group : 3 * group + 3], axis=0)
         # 2e-5 is what two correct float32 evaluations reach at these sizes.
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
