@@ -65,7 +65,7 @@ def build_graph(config: EncoderConfig, head: str, tensors: Mapping[str, np.ndarr
     bias = graph.op("Reshape", hidden, graph.integers([1, 1, 1, length]))
     split, joined = graph.integers([1, length, heads, width]), graph.integers([1, length, heads * width])
     for layer in range(config.num_layers):
-        path = f"encoder.layers.{layer}"
+        path = f"encoder.layers.{config.stored_layer(layer)}"
         parts = {}
         for name, order in (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3])):
             part = graph.linear(x, f"{path}.attention.{name}")

@@ -7,11 +7,11 @@ are public here, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.heads_config import head_names as head_names
 from pocketbert_runtime.errors import literal_problems
@@ -30,7 +30,7 @@ EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
-MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "camembert"]
+MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "camembert", "albert"]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
@@ -156,7 +156,7 @@ class EncoderConfig:
       bottleneck: linear maps around each block, or None.
       rotary: ModernBERT's block instead of BERT's, or None. There is no position table then.
       relative: DeBERTa's attention instead of BERT's, or None. There is no position table then.
-      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None if each layer has its own.
+      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None.
       pooler: `pooled_output`: `tanh` (a linear and a tanh layer on the first token), `first_token` or `none`.
       hidden_dropout: dropout rate after the embedding and each sub-layer.
       attention_dropout: dropout rate on the attention probabilities.
@@ -262,6 +262,13 @@ class EncoderConfig:
             problems.append(
                 f"layer_groups must lie between 1 and num_layers={self.num_layers}; received {self.layer_groups}"
             )
+        if self.layer_groups is not None:
+            # These differ between layers, or belong to blocks of other families.
+            others = [name for name in ("bottleneck", "feedforward", "rotary", "relative") if getattr(self, name)]
+            problems += [
+                f"{name} does not go together with layer_groups; received {getattr(self, name)!r}"
+                for name in [*others, *(["norm"] if self.norm != "layer_norm" else [])]
+            ]
         return problems
 
     @property
@@ -287,6 +294,25 @@ class EncoderConfig:
     def stored_layer(self, layer: int) -> int:
         """Returns which of the stored layers a layer reads its weights from. Both count from 0."""
         return layer * self.num_stored_layers // self.num_layers
+
+    def sources(self, layers: Sequence[int]) -> list[int]:
+        """Returns where the stored layers of an encoder with only these layers come from: stored layers of this one.
+
+        Args:
+          layers: layers of this encoder, counted from 1.
+        Raises:
+          UserError: two layers would share their weights, but do not share them here.
+        """
+        part = self.replace(num_layers=len(layers))
+        sources: list[set[int]] = [set() for _ in range(part.num_stored_layers)]
+        for index, layer in enumerate(layers):
+            sources[part.stored_layer(index)].add(self.stored_layer(layer - 1))
+        if any(len(stored) > 1 for stored in sources):
+            raise UserError(
+                f"layers that share their weights must come from one group; received layers "
+                f"{','.join(map(str, layers))} with layer_groups={self.layer_groups}; take as many layers of each group"
+            )
+        return [stored for (stored,) in sources]
 
     @property
     def attention_size(self) -> int:

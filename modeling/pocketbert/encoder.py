@@ -30,7 +30,7 @@ ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Encoder(tf_keras.Model):
-    """An encoder from any family; the configuration selects BERT, RoBERTa, XLM-R, IB-BERT or MobileBERT.
+    """An encoder from any family; the configuration selects BERT, RoBERTa, XLM-R, IB-BERT, MobileBERT or ALBERT.
 
     Shapes: B batch, S length, H hidden_size, N heads, A width of all heads.
     Inputs are integers [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token; bool and
@@ -57,20 +57,22 @@ class Encoder(tf_keras.Model):
         self._graph, self._seed = graph, seed
         self.recomputes = False
         self.embeddings = Embeddings(config)
+        # Layers that share their weights are one block, which runs several times.
         self.layers_ = [
             Block(
                 config,
                 index,
                 fused=graph.fused_projections,
-                first_token_only=graph.first_token_only and index == config.num_layers - 1,
-                attend_to_inputs=graph.attend_to_inputs and index == config.num_layers - 1,
+                first_token_only=graph.first_token_only and index == config.num_stored_layers - 1,
+                attend_to_inputs=graph.attend_to_inputs and index == config.num_stored_layers - 1,
+                early_gamma=graph.early_gamma,
                 scaled_residuals=[
                     path.removeprefix(f"layers.{index}.")
                     for path in graph.scaled_residuals
                     if path.startswith(f"layers.{index}.")
                 ],
             )
-            for index in range(config.num_layers)
+            for index in range(config.num_stored_layers)
         ]
         if config.pooler == "tanh":
             self.pooler = Dense(config.hidden_size, config.hidden_size)
@@ -172,11 +174,13 @@ class Encoder(tf_keras.Model):
         for layer in range(1, layers_by_name.highest + 1):
             names = [name for name in ATTENTION_FEATURES if layer in layers_by_name.layers.get(name, ())]
             attention_only = layer > layers_by_name.highest_hidden
-            block = self.layers_[layer - 1]
+            block = self.layers_[self.config.stored_layer(layer - 1)]
+            is_last = layer == self.config.num_layers
             if self.recomputes and training and not attention_only:
-                x, features = recomputed(block, x, bias, names)
+                x, features = recomputed(block, x, bias, names, is_last)
             else:
-                x, features = block(x, bias, wanted=names, attention_only=attention_only, training=training)
+                options = {"attention_only": attention_only, "training": training, "is_last": is_last}
+                x, features = block(x, bias, wanted=names, **options)
             found[("hidden_states", layer)] = x
             found.update({(name, layer): value for name, value in features.items()})
         return {name: [found[(name, layer)] for layer in layers] for name, layers in layers_by_name.layers.items()}

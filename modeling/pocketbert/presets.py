@@ -101,6 +101,20 @@ def _electra(hidden_size: int, num_layers: int, num_attention_heads: int, interm
     )
 
 
+def _albert(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    """Version 2 as released: without dropout."""
+    return _bert(hidden_size, num_layers, num_attention_heads, intermediate_size).replace(
+        model_type="albert",
+        vocab_size=30000,
+        activation="gelu_tanh",
+        embedding_size=128,
+        embedding_projection="output",
+        layer_groups=1,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
+
+
 # Appendix A, and the authors' commands: the last stage's networks, one per layer.
 _SEARCHED = (
     "tanh(linear4_2(gelu(linear4_2(x))))",
@@ -216,6 +230,10 @@ PRESETS = _presets(
     ("electra_large", _electra(1024, 24, 16, 4096), "ELECTRA (Clark et al. 2020), large", 334_092_288),
     ("camembert_base", _camembert(768, 12, 12, 3072), "CamemBERT (Martin et al. 2020), base", 110_621_952),
     ("camembert_large", _camembert(1024, 24, 16, 4096), "CamemBERT (Martin et al. 2020), large", 336_661_504),
+    ("albert_base", _albert(768, 12, 12, 3072), "ALBERT (Lan et al. 2020), table 1, base", 11_683_584),
+    ("albert_large", _albert(1024, 24, 16, 4096), "ALBERT (Lan et al. 2020), table 1, large", 17_683_968),
+    ("albert_xlarge", _albert(2048, 24, 16, 8192), "ALBERT (Lan et al. 2020), table 1, xlarge", 58_724_864),
+    ("albert_xxlarge", _albert(4096, 12, 64, 16384), "ALBERT (Lan et al. 2020), table 1, xxlarge", 222_595_584),
     ("ib_bert_large", _ib_bert(512, 1024, 4), f"{_MOBILE} 1, the teacher; table 2 (f)", 294_467_840),
     ("ib_bert_h1024_b1024_a16", _ib_bert(1024, 1024, 16), f"{_MOBILE} 2 (a)", 358_667_520),
     ("ib_bert_h768_b1024_a16", _ib_bert(768, 1024, 16), f"{_MOBILE} 2 (b)", 326_502_144),

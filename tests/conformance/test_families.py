@@ -43,6 +43,9 @@ LARGER: dict[str, EncoderConfig] = {
     "electra": tiny.BERT.replace(model_type="electra", pooler="none", embedding_size=6, embedding_projection="output"),
     "distilbert": tiny.BERT.replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
     "camembert": tiny.ROBERTA.replace(model_type="camembert"),
+    "albert": tiny.BERT.replace(
+        model_type="albert", embedding_size=6, embedding_projection="output", layer_groups=1, hidden_dropout=0.0
+    ),
 }
 families = pytest.mark.parametrize("family", FAMILIES)
 

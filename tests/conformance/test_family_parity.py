@@ -12,6 +12,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 from tiny_models import (
     random_tensors,
+    tiny_albert,
     tiny_bert,
     tiny_camembert,
     tiny_distilbert,
@@ -85,6 +86,19 @@ CASES = {
     "TFCamembertForQuestionAnswering": (tiny_camembert(pooler="none"), (SPAN,)),
     "TFCamembertForMaskedLM": (tiny_camembert(pooler="none"), (MASKED_LM,)),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
+    "TFAlbertModel": (tiny_albert(activation="gelu"), ()),
+    "TFAlbertModel, two groups": (tiny_albert(layer_groups=2, num_layers=6), ()),
+    "TFAlbertModel, equal widths": (tiny_albert(embedding_size=20), ()),
+    "TFAlbertForSequenceClassification": (tiny_albert(), (CLASSIFICATION,)),
+    "TFAlbertForSequenceClassification, two groups": (tiny_albert(layer_groups=2), (MULTI_LABEL,)),
+    "TFAlbertForTokenClassification": (tiny_albert(pooler="none", activation="relu"), (TOKENS,)),
+    "TFAlbertForQuestionAnswering": (tiny_albert(pooler="none"), (SPAN,)),
+    "TFAlbertForMaskedLM": (tiny_albert(pooler="none"), (MASKED_LM,)),
+}
+# A tied tensor that transformers' TensorFlow class reads, and its PyTorch class leaves out of files → the original.
+COPIES = {
+    "TFMobileBertForPreTraining": ("cls.predictions.decoder.weight", "mobilebert.embeddings.word_embeddings.weight"),
+    "TFAlbertForMaskedLM": ("predictions.decoder.bias", "predictions.bias"),
 }
 
 
@@ -109,6 +123,14 @@ def reference_config(folder, name):
     return config
 
 
+def stored_tensors(folder, class_name):
+    tensors = load_file(folder / "model.safetensors")
+    if class_name in COPIES:
+        copy, original = COPIES[class_name]
+        tensors[copy] = tensors[original]
+    return tensors
+
+
 # Each head once, and once more where a family has another name for it.
 @pytest.mark.one_of_each(
     "TFBertForSequenceClassification",
@@ -126,6 +148,9 @@ def reference_config(folder, name):
     "TFElectraForSequenceClassification",
     "TFElectraForMaskedLM",
     "TFCamembertForMaskedLM",
+    "TFAlbertModel, two groups",
+    "TFAlbertForSequenceClassification",
+    "TFAlbertForMaskedLM",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_their_class_gives_our_answers(name, tmp_path):
@@ -139,10 +164,7 @@ def test_their_class_gives_our_answers(name, tmp_path):
     assert theirs_config.model_type == config.model_type
     assert content["architectures"] == [class_name.removeprefix("TF")]
     reference_model = getattr(transformers, class_name)(theirs_config)
-    stored = load_file(tmp_path / "model/model.safetensors")
-    if class_name == "TFMobileBertForPreTraining":
-        # Tied in their PyTorch class, whose own files leave it out too; their TensorFlow class does not tie it.
-        stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
+    stored = stored_tensors(tmp_path / "model", class_name)
     reference_model, loading = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
         reference_model, stored, allow_missing_keys=False, output_loading_info=True
     )
@@ -245,6 +267,7 @@ def test_texts_of_trigram_models_have_one_value(tmp_path):
     "TFMobileBertForPreTraining-tf_model.h5",
     "TFDistilBertForSequenceClassification-tf_model.h5",
     "TFDistilBertForMaskedLM-safetensors",
+    "TFAlbertForMaskedLM-tf_model.h5",
 )
 @pytest.mark.parametrize("safetensors", [False, True], ids=["tf_model.h5", "safetensors"])
 @pytest.mark.parametrize("name", [name for name in CASES if "," not in name])
@@ -253,9 +276,7 @@ def test_files_of_their_tensorflow_classes_are_read(name, safetensors, tmp_path)
     tensors = {path: 0.2 * tensor for path, tensor in random_tensors(config, tasks).items()}
     write_directory(tmp_path / "model", config, tasks, tensors, None)
     reference_model = getattr(transformers, name)(reference_config(tmp_path / "model", name))
-    stored = load_file(tmp_path / "model/model.safetensors")
-    if name == "TFMobileBertForPreTraining":
-        stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
+    stored = stored_tensors(tmp_path / "model", name)
     reference_model = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model(
         reference_model, stored
     )

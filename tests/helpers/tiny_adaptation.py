@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from tiny_models import (
     random_tensors,
+    tiny_albert,
     tiny_bert,
     tiny_camembert,
     tiny_distilbert,
@@ -40,6 +41,7 @@ FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "camembert": (tiny_camembert(pooler="none"), "unigram", "TFCamembertForMaskedLM"),
     "minilm": (tiny_bert(num_layers=3, activation="gelu"), "unigram", "TFBertForMaskedLM"),
     "mobilebert": (tiny_mobilebert("bottleneck"), "wordpiece", "TFMobileBertForMaskedLM"),
+    "albert": (tiny_albert(pooler="none"), "wordpiece", "TFAlbertForMaskedLM"),
 }
 
 

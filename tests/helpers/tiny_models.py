@@ -56,6 +56,10 @@ def tiny_electra(**changes: object) -> EncoderConfig:
     return PRESETS["electra_small"].config.replace(**(_TINY | {"embedding_size": 6} | changes))
 
 
+def tiny_albert(**changes: object) -> EncoderConfig:
+    return PRESETS["albert_base"].config.replace(**(_TINY | {"embedding_size": 6, "num_layers": 4} | changes))
+
+
 def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(seed)
     return {

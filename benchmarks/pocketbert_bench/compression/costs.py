@@ -70,9 +70,12 @@ class CostModel:
           first_token: whether its head reads only the first token, although the task reads the tokens' mean.
           lengths: the file's number of lengths; None for the number in the measured files.
         """
-        of_size, of_latency = size_terms(config), terms(config, first_token=first_token or self.first_token)
+        of_size, of_latency = (
+            size_terms(config, config.num_stored_layers),
+            terms(config, first_token=first_token or self.first_token),
+        )
         latencies = {of_length.length: np.dot(of_length.coefficients, of_latency) for of_length in self.latency}
-        memory_mb = float(np.dot(self.memory, of_size))
+        memory_mb = float(np.dot(self.memory, size_terms(config, config.num_layers)))
         if lengths is not None and self.length_memory:
             memory_mb += (lengths - len(self.latency)) * float(np.dot(self.length_memory, self._length_terms(config)))
         return Cost(
@@ -84,7 +87,7 @@ class CostModel:
     def _length_terms(self, config: EncoderConfig) -> np.ndarray:
         """Terms of a length's memory: 1, and the layers' size, because each length packs their weights again."""
         # The first term is the file's rest, the last one the word embedding, which all lengths share.
-        return np.array([1.0, np.dot(self.size[1:-1], size_terms(config)[1:-1])])
+        return np.array([1.0, np.dot(self.size[1:-1], size_terms(config, config.num_layers)[1:-1])])
 
     def with_length_memory(
         self, networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], others: Sequence[NetworkCost], more: int
@@ -134,10 +137,15 @@ def terms(config: EncoderConfig, *, first_token: bool) -> np.ndarray:
     return np.array([*sums, last * heads, last * neurons])
 
 
-def size_terms(config: EncoderConfig) -> np.ndarray:
-    """Returns the terms for size and memory: 1, layers, all heads and neurons, and embedding with row scales."""
+def size_terms(config: EncoderConfig, layers: int) -> np.ndarray:
+    """Returns the terms for size and memory: 1, layers, all heads and neurons, and embedding with row scales.
+
+    Args:
+      config: the architecture.
+      layers: number of stored layers for the size; of all layers for the memory, because a runtime packs each one.
+    """
     width = config.embedding_size if config.embedding_projection == "factors" else config.hidden_size
-    layers, heads, neurons = config.num_layers, config.num_attention_heads, config.intermediate_size
+    heads, neurons = config.num_attention_heads, config.intermediate_size
     return np.array([1.0, layers, layers * heads, layers * neurons, config.vocab_size * (width + 4) / 1e6])
 
 
@@ -194,12 +202,13 @@ def fit(networks: Sequence[RandomNetwork], costs: Sequence[NetworkCost], setting
         LengthModel(length=length, coefficients=_coefficients(rows, [cost.latency_us[number] / 1e3 for cost in costs]))
         for number, length in enumerate(setting.lengths)
     ]
-    rows = [size_terms(config) for config, _ in networks]
+    stored = [size_terms(config, config.num_stored_layers) for config, _ in networks]
+    run = [size_terms(config, config.num_layers) for config, _ in networks]
     return CostModel(
         first_token=get_task(setting.task).first_token_only,
         latency=latency,
-        size=_coefficients(rows, [cost.file_bytes / 1e6 for cost in costs]),
-        memory=_coefficients(rows, [cost.memory_bytes / 1e6 for cost in costs]),
+        size=_coefficients(stored, [cost.file_bytes / 1e6 for cost in costs]),
+        memory=_coefficients(run, [cost.memory_bytes / 1e6 for cost in costs]),
     )
 
 

@@ -77,13 +77,17 @@ def structures(
     """
     heads, neurons, total = teacher.num_attention_heads, teacher.intermediate_size, teacher.num_layers
     widths = _WIDTHS if can_be_narrowed(teacher) else _WIDTHS[:1]
+    # Layers that share their weights are the same, whichever stay.
+    choices = _LAYERS if teacher.layer_groups is None else _LAYERS[:1]
     factored = small_embedding and can_be_narrowed(teacher) and teacher.hidden_size > SMALL_RANK
     for rank, first_token, (of_heads, of_neurons), which in itertools.product(
-        (None, SMALL_RANK) if factored else (None,), (False, True) if mean_pooling else (False,), widths, _LAYERS
+        (None, SMALL_RANK) if factored else (None,), (False, True) if mean_pooling else (False,), widths, choices
     ):
         kind = f"{which} layers, {of_heads:g} of heads, {of_neurons:g} of neurons, rank {rank}"
         for count in range(total, 0, -1):
             layers = _layers(which, count, total)
+            if teacher.layer_groups is not None and count % teacher.layer_groups:
+                continue
             # All layers are the even ones, and the last one is, too.
             if layers in [_layers(other, count, total) for other in _LAYERS[: _LAYERS.index(which)]]:
                 continue

@@ -91,6 +91,7 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
         attend_to_inputs=is_applied(decided["attend_to_inputs"]),
         padding_bias=_PADDING_BIAS,
         scaled_residuals=scaled_residuals,
+        early_gamma=config.layer_groups is not None,
     )
     optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
     for path, variable in optimized.weights_by_path().items():
@@ -168,6 +169,8 @@ def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
 def _why_not_fold_beta(config: EncoderConfig) -> str:
     if config.norm != "layer_norm":
         return f"does not suit norm={config.norm!r}"
+    if config.layer_groups is not None:
+        return "does not suit layers that share their weights: the first one reads no norm"
     if config.bottleneck is not None or config.feedforward is not None or config.embedding_projection == "output":
         return "does not suit bottlenecks, feed-forward expressions and projections behind the embedding's norm"
     return ""

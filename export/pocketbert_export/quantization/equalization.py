@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert_export.quantization.per_tensor import multiply_output
-from pocketbert_export.quantization.quantize import layers
+from pocketbert_export.quantization.quantize import first_readers, layers
 from pocketbert_export.tflite.graph import GraphEditor, drop_unused, operator_name, read_model, write_model
 
 _DENSE = "FULLY_CONNECTED"
@@ -36,6 +36,25 @@ def unequal(largest: Mapping[int, np.ndarray], ratio: float = _UNEQUAL) -> dict[
         for position, sizes in largest.items()
         if np.any(sizes > 0) and float(sizes.max()) > ratio * float(np.median(sizes[sizes > 0]))
     }
+
+
+def joined(content: bytes, largest: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+    """Gives dense layers with the same weights, and the inputs of such layers, the largest outputs of all of them.
+
+    Their weights then stay the same, and the file stores them once.
+    """
+    graph, first = read_model(content).subgraphs[0], first_readers(content)
+    readers = {int(graph.operators[position].inputs[0]): position for position in reversed([*first])}
+
+    def key(position: int) -> tuple[bool, int]:
+        if position in first:
+            return True, first[position]
+        return False, first[readers[int(graph.operators[position].outputs[0])]]
+
+    by_key: dict[tuple[bool, int], np.ndarray] = {}
+    for position, sizes in largest.items():
+        by_key[key(position)] = np.maximum(by_key.get(key(position), 0.0), sizes)
+    return {position: by_key[key(position)] for position in largest}
 
 
 def lone_inputs(content: bytes) -> list[int]:

@@ -28,7 +28,7 @@ from pocketbert_export.quantization.blockwise import prepare_for_blocks
 from pocketbert_export.quantization.calibration import CalibrationTexts, outputs_of, relative_error
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.int4_quantization import quantize_int4
-from pocketbert_export.quantization.quantize import layers, quantize
+from pocketbert_export.quantization.quantize import first_readers, quantize
 from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.quantization.scored_texts import Loss, ScoredTexts
 from pocketbert_export.tflite.graph import operator_name, read_model, share_quantization, write_model
@@ -173,11 +173,16 @@ class _Parts:
 
     def __init__(self, content: bytes, texts: CalibrationTexts) -> None:
         prepared = prepare_for_blocks(content)
-        self.positions = list(layers(prepared))
+        readers = first_readers(prepared)
+        # One for each matrix; layers that share it change together.
+        self.positions = list(dict.fromkeys(readers.values()))
+        self._sharing = {
+            first: [position for position in readers if readers[position] == first] for first in self.positions
+        }
         self._int4 = quantize_int4(content, texts)
         self._others: dict[str, schema.ModelT] = {
             "float32": read_model(prepared),
-            "int8": read_model(quantize(prepared, dict.fromkeys(self.positions, "dynamic_wi8"))),
+            "int8": read_model(quantize(prepared, dict.fromkeys(readers, "dynamic_wi8"))),
         }
         models = {**self._others, "int4": read_model(self._int4)}
         self.bytes = {form: {p: _size(model, p) for p in self.positions} for form, model in models.items()}
@@ -185,19 +190,23 @@ class _Parts:
     def compose(self, formats: Mapping[int, WeightFormat]) -> bytes:
         """The file with a format for each layer."""
         model = read_model(self._int4)
-        placed: dict[int, int] = {}
-        for position, form in formats.items():
-            if form == "int4":
+        placed: set[int] = set()
+        changes = [(first, position) for first in formats for position in self._sharing[first]]
+        for first, position in changes:
+            if formats[first] == "int4":
                 continue
-            source = self._others[form]
+            source = self._others[formats[first]]
             for graph, other in zip(model.subgraphs, source.subgraphs, strict=True):
                 tensor = graph.tensors[_matrix(model, graph, position)]
                 replacement = other.tensors[_matrix(source, other, position)]
+                if not isinstance(tensor.quantization.details, schema.BlockwiseQuantizationT):
+                    # Another layer reads the same tensor.
+                    continue
                 scales = graph.tensors[tensor.quantization.details.scales]
                 model.buffers[scales.buffer].data = None
-                if position not in placed:
+                if tensor.buffer not in placed:
                     model.buffers[tensor.buffer].data = source.buffers[replacement.buffer].data
-                    placed[position] = tensor.buffer
+                    placed.add(tensor.buffer)
                 tensor.type, tensor.quantization = replacement.type, copy.copy(replacement.quantization)
         return write_model(model)
 

@@ -46,6 +46,16 @@ def layers(content: bytes) -> dict[int, str]:
     return layers
 
 
+def first_readers(content: bytes) -> dict[int, int]:
+    """Returns, for each of a float file's `layers`, the first one with the same matrix: itself, unless layers share."""
+    graph = read_model(content).subgraphs[0]
+    first: dict[int, int] = {}
+    return {
+        position: first.setdefault(int(graph.tensors[graph.operators[position].inputs[_MATRIX[name]]].buffer), position)
+        for position, name in layers(content).items()
+    }
+
+
 def quantize(content: bytes, formats: Mapping[int, LayerFormat], ranges: Ranges | None = None) -> bytes:
     """Quantizes layers; returns the file's new content.
 

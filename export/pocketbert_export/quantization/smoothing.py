@@ -11,6 +11,7 @@ the layers read x / s and have the weights s ∘ W. Departures:
 - A few texts give the size of x_j, so it is the root mean square; a single token would decide the maximum.
 - The division is a multiplication in front of the layers. It is not folded into the layer norm, because the residual
   connection also reads the norm's output.
+- Layers that share their weights have one s, for the inputs of all of them.
 - The embedding table has per-tensor quantization; it is divided by each column's largest value.
 """
 
@@ -44,21 +45,21 @@ def smooth(content: bytes, floats: bytes, sizes: Mapping[int, np.ndarray]) -> by
         dense = _layers(model, graph, "FULLY_CONNECTED")
         layers = [float_graph.operators[position] for position in _layers(source, float_graph, "FULLY_CONNECTED")]
         weights: list[Any] = [reader.values(float_graph, layer.inputs[1]) for layer in layers]
-        groups: dict[int, list[int]] = {}
-        for number, position in enumerate(dense):
-            if _is_int8(graph, graph.operators[position].inputs[1]):
-                groups.setdefault(int(graph.operators[position].inputs[0]), []).append(number)
-        for tensor, numbers in groups.items():
+        for numbers in _groups(graph, dense):
             heaviest = np.max([np.abs(weights[number]).max(axis=0) for number in numbers], axis=0)
+            sizes_of_inputs = np.sqrt(np.mean([np.square(inputs[number]) for number in numbers], axis=0))
             # SmoothQuant's scale; 1 for channels without values.
-            used = (inputs[numbers[0]] > 0) & (heaviest > 0)
-            largest = np.where(used, inputs[numbers[0]], 1.0)
+            used = (sizes_of_inputs > 0) & (heaviest > 0)
+            largest = np.where(used, sizes_of_inputs, 1.0)
             scale = np.where(used, np.sqrt(largest / np.where(used, heaviest, 1.0)), 1.0)
-            smoothed, product = editor.scaled(graph, tensor, (1 / scale).astype(np.float32))
-            before[dense[numbers[0]]] = [product]
+            smoothed: dict[int, int] = {}
             for number in numbers:
                 operator = graph.operators[dense[number]]
-                operator.inputs = [smoothed, *operator.inputs[1:]]
+                tensor = int(operator.inputs[0])
+                if tensor not in smoothed:
+                    smoothed[tensor], product = editor.scaled(graph, tensor, (1 / scale).astype(np.float32))
+                    before[dense[number]] = [product]
+                operator.inputs = [smoothed[tensor], *operator.inputs[1:]]
                 _requantize(model, graph, operator.inputs[1], weights[number] * scale)
         _smooth_table(model, graph, editor, reader.values, (source, float_graph), after)
         graph.operators = [
@@ -73,6 +74,21 @@ def dense_layers(content: bytes) -> list[int]:
     """Returns the dense layers' positions, equal in each graph."""
     model = read_model(content)
     return _layers(model, model.subgraphs[0], "FULLY_CONNECTED")
+
+
+def _groups(graph: Any, dense: list[int]) -> list[list[int]]:
+    """Groups int8 dense layers, by their number among all: those with a common input or common weights."""
+    groups: list[tuple[set[tuple[str, int]], list[int]]] = []
+    for number, position in enumerate(dense):
+        source, weight = map(int, graph.operators[position].inputs[:2])
+        if not _is_int8(graph, weight):
+            continue
+        keys, numbers = {("input", source), ("weights", int(graph.tensors[weight].buffer))}, [number]
+        for group in [group for group in groups if group[0] & keys]:
+            groups.remove(group)
+            keys, numbers = keys | group[0], [*group[1], *numbers]
+        groups.append((keys, sorted(numbers)))
+    return [numbers for _, numbers in groups]
 
 
 def _smooth_table(

@@ -30,7 +30,7 @@ from pocketbert_export.quantization.calibration import (
     relative_error,
 )
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
-from pocketbert_export.quantization.equalization import UNEQUAL_INPUTS, equalize, lone_inputs, unequal
+from pocketbert_export.quantization.equalization import UNEQUAL_INPUTS, equalize, joined, lone_inputs, unequal
 from pocketbert_export.quantization.quantize import LayerFormat, layers, quantize
 from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.quantization.static_operators import every_operator, integer_operators
@@ -108,7 +108,7 @@ def quantize_static(
     if options.equalize:
         # In the full recipe, the operators before dense layers compute in int8 themselves.
         dense, inputs = _dense(content), [] if is_full else lone_inputs(content)
-        largest = largest_per_channel(content, texts.measured, [*dense, *inputs])
+        largest = joined(content, largest_per_channel(content, texts.measured, [*dense, *inputs]))
         factors = unequal({position: largest[position] for position in dense})
         factors |= unequal({position: largest[position] for position in inputs}, UNEQUAL_INPUTS)
         content = equalize(content, factors)

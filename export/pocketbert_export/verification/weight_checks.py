@@ -124,7 +124,7 @@ def stored_weights(model: Model) -> dict[str, np.ndarray]:
         path: variable.numpy() for path, variable in model.weights_by_path().items() if len(variable.shape) == 2
     }
     stored = {path: values if path.endswith(".table") else values.T for path, values in matrices.items()}
-    last_key = f"encoder.layers.{config.num_layers - 1}.attention.key.kernel"
+    last_key = f"encoder.layers.{config.num_stored_layers - 1}.attention.key.kernel"
     stored[f"{last_key}, not transposed"] = matrices[last_key]
     positions = matrices[_POSITIONS][config.position_offset :]
     if config.type_vocab_size == 1:

@@ -142,10 +142,11 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
             except UserError as error:
                 problems.append(str(error))
             layers = {family_of(config.model_type).layer_of(name) for name in names} - {""} if config else set()
-            if config and stored and config.num_layers > len(layers):
+            if config and stored and config.num_stored_layers > len(layers):
                 # Before anything is allocated.
                 problems.append(
-                    f"the number of layers must be that of the tensors, {len(layers)}; received {config.num_layers}"
+                    f"the number of layers must be that of the tensors, {len(layers)}; received "
+                    f"{config.num_stored_layers}"
                 )
             elif config and stored:
                 specs = tensor_specs(config, tasks)

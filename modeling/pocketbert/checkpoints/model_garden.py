@@ -226,6 +226,7 @@ def _official_config(config: EncoderConfig) -> Any:
         ("bottleneck", None),
         ("num_feedforward_networks", 1),
         ("position_offset", 0),
+        ("layer_groups", None),
         ("embedding_projection", "none" if config.embedding_size == config.hidden_size else "output"),
     ):
         if getattr(config, name) != required:

@@ -25,6 +25,7 @@ from pocketbert.json_reading import REQUIRED, has_type, read_json_object, read_v
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 CONFIG_NAME = "bert_config.json"
+_ALBERT_CONFIG_NAME = "albert_config.json"
 
 _KEYS: dict[str, tuple[type, object]] = {
     "vocab_size": (int, REQUIRED),
@@ -84,7 +85,15 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
     """
     prefix = _checkpoint_prefix(Path(path))
     problems: list[str] = []
-    content = read_json_object(Path(config_path or prefix.parent / CONFIG_NAME), problems, required=True)
+    stored_config = Path(config_path or prefix.parent / CONFIG_NAME)
+    if not stored_config.exists() and (prefix.parent / _ALBERT_CONFIG_NAME).exists():
+        stored_config = prefix.parent / _ALBERT_CONFIG_NAME
+    content = read_json_object(stored_config, problems, required=True)
+    if content is not None and "num_hidden_groups" in content:
+        raise UserError(
+            f"a TensorFlow 1 checkpoint must be a BERT's or a MobileBERT's; received an ALBERT ({stored_config}); "
+            "convert it with transformers, and read the result"
+        )
     config = _encoder_config(content, problems) if content is not None else None
     raise_if_any(problems, str(path))
     assert config is not None

@@ -140,7 +140,7 @@ def teacher_arrays(
         directory = read_directory(teacher)
     if teacher_task is not None and directory.tasks and are_placeholders(directory.tasks[0].labels):
         directory.tasks = (teacher_task, *directory.tasks[1:])
-    heads = head_arrays(directory, student.tasks)
+    heads, sources = head_arrays(directory, student.tasks), directory.config.sources(layers)
     selected = {}
     for path in student.weights_by_path():
         prefix, _, rest = path.partition("encoder.layers.")
@@ -151,7 +151,7 @@ def teacher_arrays(
                 selected[path] = heads[path]
             continue
         index, _, name = rest.partition(".")
-        selected[path] = directory.tensors[f"encoder.layers.{layers[int(index)] - 1}.{name}"]
+        selected[path] = directory.tensors[f"encoder.layers.{sources[int(index)]}.{name}"]
     return selected
 
 
@@ -187,6 +187,7 @@ def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequ
     problems = []
     try:
         layer_maps.explicit(layers, student.num_layers, teacher.num_layers)
+        teacher.sources(layers)
     except UserError as error:
         problems.append(str(error))
     for item in dataclasses.fields(EncoderConfig):

@@ -30,10 +30,11 @@ class Block(tf_keras.layers.Layer):
 
     Args:
       config: encoder's architecture.
-      index: layer number, counted from 0.
+      index: number among the stored layers, counted from 0.
       fused: compute linear maps with the same input as one matrix product.
-      first_token_only: compute the output for the first token only (T = 1).
-      attend_to_inputs: attend to the inputs of keys and values (`Attention.attend_to_inputs`); for T = 1.
+      first_token_only: as the encoder's last layer, compute the output for the first token only (T = 1).
+      attend_to_inputs: then attend to the inputs of keys and values (`Attention.attend_to_inputs`); for T = 1.
+      early_gamma: see `GraphForm`.
       scaled_residuals: sub-layer names in `GraphForm.scaled_residuals`, without the layer's.
     """
 
@@ -45,6 +46,7 @@ class Block(tf_keras.layers.Layer):
         fused: bool,
         first_token_only: bool,
         attend_to_inputs: bool = False,
+        early_gamma: bool = False,
         scaled_residuals: Collection[str] = (),
     ) -> None:
         super().__init__()
@@ -58,6 +60,8 @@ class Block(tf_keras.layers.Layer):
             FeedForward(config, index, scale_residual=f"feed_forwards.{number}" in scaled_residuals)
             for number in range(config.feedforward_networks(index)[0])
         ]
+        if early_gamma:
+            self.feed_forwards[-1].norm.multiply_early()
         self._config = config
         self._fused = fused
         self._first_token_only = first_token_only
@@ -72,6 +76,7 @@ class Block(tf_keras.layers.Layer):
         training: bool | None = None,
         positions: tf.Tensor | None = None,
         feed_forwards: Sequence[Callable[..., tf.Tensor]] | None = None,
+        is_last: bool = False,
     ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
         """Runs the layer.
 
@@ -83,14 +88,17 @@ class Block(tf_keras.layers.Layer):
           training: whether dropout is active.
           positions: int32 [B, T], compute the output for these tokens only.
           feed_forwards: functions to call instead of `self.feed_forwards`.
+          is_last: whether this is the encoder's last layer, which can compute the first token only.
         Returns:
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
-        residual, queries, keys, values = self._projections(x, positions)
+        rows = self._rows(is_last, positions)
+        attends_to_inputs = self._attend_to_inputs and is_last
+        residual, queries, keys, values = self._projections(x, rows, attends_to_inputs)
         if attention_only and set(wanted) <= set(ATTENTION_VECTORS):
             vectors = dict(zip(ATTENTION_VECTORS, (queries, keys, values), strict=True))
             return None, {name: vectors[name] for name in wanted}
-        attend = self.attention.attend_to_inputs if self._attend_to_inputs else self.attention.attend
+        attend = self.attention.attend_to_inputs if attends_to_inputs else self.attention.attend
         context, features = attend(queries, keys, values, mask_bias, wanted, training)
         if attention_only:
             return None, features
@@ -98,25 +106,25 @@ class Block(tf_keras.layers.Layer):
         for feed_forward in self.feed_forwards if feed_forwards is None else feed_forwards:
             inner = feed_forward(inner, training=training)
         if self._config.bottleneck:
-            inner = self.bottleneck(inner, self._read(x, positions), training=training)
+            inner = self.bottleneck(inner, rows(x), training=training)
         return inner, features
 
     def compute_first_token_only(self) -> None:
-        """Computes the output for the first token only from now on."""
+        """Computes the last layer's output for the first token only from now on."""
         self._first_token_only = True
 
-    def _read(self, x: tf.Tensor, positions: tf.Tensor | None) -> tf.Tensor:
-        """Returns the rows to compute the output for."""
+    def _rows(self, is_last: bool, positions: tf.Tensor | None) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Returns a function for the rows to compute the output for."""
         if positions is not None:
-            return tf.gather(x, positions, batch_dims=1)
-        return x[:, :1] if self._first_token_only else x
+            return lambda x: tf.gather(x, positions, batch_dims=1)
+        return (lambda x: x[:, :1]) if self._first_token_only and is_last else (lambda x: x)
 
     def _projections(
-        self, x: tf.Tensor, positions: tf.Tensor | None
+        self, x: tf.Tensor, read: Callable[[tf.Tensor], tf.Tensor], attends_to_inputs: bool
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Residual [B, T, block_size], queries [B, T, A], keys and values [B, S, A] or their inputs."""
-        attention, fused, rows = self.attention, self._fused, self._read(x, positions)
-        key, value = (None, None) if self._attend_to_inputs else (attention.key, attention.value)
+        attention, fused, rows = self.attention, self._fused, read(x)
+        key, value = (None, None) if attends_to_inputs else (attention.key, attention.value)
         if self._config.bottleneck is None:
             q, k, v = project([(rows, attention.query), (x, key), (x, value)], fused=fused)
             return rows, q, k, v
@@ -135,10 +143,10 @@ class Block(tf_keras.layers.Layer):
             pairs = [(rows, bottleneck.input_projection), (x, bottleneck.query_key), (x, value)]
             inner, shared, v = project(pairs, fused=fused)
             shared = bottleneck.query_key_norm(shared)
-            q, k = project([(self._read(shared, positions), attention.query), (shared, key)], fused=fused)
+            q, k = project([(read(shared), attention.query), (shared, key)], fused=fused)
             return bottleneck.input_norm(inner), q, k, v
         inner = bottleneck.input_norm(bottleneck.input_projection(x))
-        inner_rows = self._read(inner, positions)
+        inner_rows = read(inner)
         pairs = [(inner_rows, attention.query), (inner, key), (inner, value)]
         q, k, v = project(pairs, fused=fused)
         return inner_rows, q, k, v

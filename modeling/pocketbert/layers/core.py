@@ -169,6 +169,11 @@ class LayerNorm(tf_keras.layers.Layer):
         self.gamma = self.add_weight("gamma", [size], initializer="ones")
         self.beta = self.add_weight("beta", [size], initializer="zeros")
         self._epsilon = epsilon
+        self._early = False
+
+    def multiply_early(self) -> None:
+        """Multiplies by gamma before the division from now on (`GraphForm.early_gamma`)."""
+        self._early = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Maps [..., size] to the same shape."""
@@ -176,7 +181,10 @@ class LayerNorm(tf_keras.layers.Layer):
         centered = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
         # The converter turns a square into a slower SQUARED_DIFFERENCE.
         variance = tf.reduce_mean(centered * centered, axis=-1, keepdims=True)
-        normalized = tf.cast(centered * tf.math.rsqrt(variance + self._epsilon), x.dtype)
+        inverse = tf.math.rsqrt(variance + self._epsilon)
+        if self._early:
+            return tf.cast(centered * self.gamma * inverse, x.dtype) + self.beta
+        normalized = tf.cast(centered * inverse, x.dtype)
         return normalized * self.gamma + self.beta
 
 

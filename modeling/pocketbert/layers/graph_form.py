@@ -19,6 +19,9 @@ class GraphForm:
         would leak.
       scaled_residuals: sub-layers that multiply their residual by a factor per feature, such as `layers.0.attention`,
         `layers.0.feed_forwards.1` or `layers.0.bottleneck`.
+      early_gamma: multiply by gamma before the division in the norm behind each layer. The converter folds a product
+        with a constant into the dense layers behind it, so layers that share their weights would differ from the first
+        one, which reads no norm, and the file would store queries, keys and values twice.
     """
 
     fused_projections: bool = False
@@ -26,3 +29,4 @@ class GraphForm:
     attend_to_inputs: bool = False
     padding_bias: float = -1e9
     scaled_residuals: tuple[str, ...] = ()
+    early_gamma: bool = False

@@ -12,7 +12,7 @@ from pocketbert.layers.dropout import Dropout
 
 
 def recomputed(
-    block: Any, x: tf.Tensor, mask_bias: tf.Tensor, wanted: Sequence[str]
+    block: Any, x: tf.Tensor, mask_bias: tf.Tensor, wanted: Sequence[str], is_last: bool
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Runs a `Block` in training as `Block.call`, and stores only its input and outputs for the backward pass.
 
@@ -24,13 +24,14 @@ def recomputed(
       x: feature map [B, S, H].
       mask_bias: [B, 1, 1, S]; it gets no gradient.
       wanted: attention features to return, as in `Block.call`.
+      is_last: whether this is the encoder's last layer.
     """
     layers = [part for part in block.submodules if isinstance(part, Dropout) and part.generator is not None]
     seeds = [layer.draw_seed() for layer in layers]
 
     def run(x: tf.Tensor) -> list[tf.Tensor]:
         with _seeded(layers, seeds):
-            output, features = block(x, mask_bias, wanted=wanted, training=True)
+            output, features = block(x, mask_bias, wanted=wanted, training=True, is_last=is_last)
         return [output, *(features[name] for name in wanted)]
 
     output, *features = tf.recompute_grad(run)(x)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.checkpoints.families.registry import FAMILIES
 from pocketbert.configs import EncoderConfig, TaskConfig
-from pocketbert.errors import raise_if_any
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert_runtime.heads_config import described_heads
 
@@ -88,6 +88,11 @@ class PruneConfig:
             problems.append(
                 f"teacher_layers must be among the teacher's {teacher.num_layers}; received layer {last}; leave it out"
             )
+        elif teacher.layer_groups is not None and len(self.kept_layers(teacher)) <= teacher.num_layers:
+            try:
+                teacher.sources(self.kept_layers(teacher))
+            except UserError as error:
+                problems.append(str(error))
         limits = {
             **({} if self.teacher_layers else {"layers": teacher.num_layers}),
             "heads": teacher.num_attention_heads,

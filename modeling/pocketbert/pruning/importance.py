@@ -28,7 +28,7 @@ class Importance:
     """Importance of an encoder's heads and neurons, on some batches.
 
     Attributes:
-      heads: float64 [layers, heads].
+      heads: float64 [layers, heads]; layers that share their weights have one row.
       neurons: float64 [layers, intermediate_size].
       batches: number of batches in the sums.
     """
@@ -41,8 +41,8 @@ class Importance:
     def none(cls, config: EncoderConfig) -> Importance:
         """The importance before the first batch."""
         return cls(
-            np.zeros([config.num_layers, config.num_attention_heads]),
-            np.zeros([config.num_layers, config.intermediate_size]),
+            np.zeros([config.num_stored_layers, config.num_attention_heads]),
+            np.zeros([config.num_stored_layers, config.intermediate_size]),
             0,
         )
 

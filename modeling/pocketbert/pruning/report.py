@@ -43,7 +43,13 @@ def page(
             [name, f"{result['teacher_metrics'][name]:.4f}", f"{value:.4f}"]
             for name, value in result["metrics"].items()
         ],
-        heads=_head_map(importance.heads, dict(zip(layers, result["kept_heads"], strict=True))),
+        heads=_head_map(
+            importance.heads,
+            {
+                teacher.stored_layer(layer - 1) + 1: heads
+                for layer, heads in zip(layers, result["kept_heads"], strict=True)
+            },
+        ),
         neurons=_neuron_chart(importance.neurons, pruned),
         layers=[
             [

@@ -144,7 +144,7 @@ def _run(
         "teacher_metrics": metrics[0],
         "parameters": sizes,
         "weight_bytes": [4 * size for size in sizes],
-        **_kept(importance, pruned, layers),
+        **_kept(importance, teacher.config, pruned, layers),
         "kept_embedding": energy,
         "examples": 0 if encoded is None else len(encoded),
     }
@@ -152,14 +152,16 @@ def _run(
     return result
 
 
-def _kept(importance: Importance, pruned: EncoderConfig, layers: Sequence[int]) -> dict[str, Any]:
+def _kept(
+    importance: Importance, teacher: EncoderConfig, pruned: EncoderConfig, layers: Sequence[int]
+) -> dict[str, Any]:
     """Returns `PruneResult` fields for the kept parts."""
     heads: list[list[int]] = []
     shares: dict[str, list[float]] = {"heads": [], "neurons": []}
-    for layer in layers:
+    for stored in (teacher.stored_layer(layer - 1) for layer in layers):
         for name, scores, count in (
-            ("heads", importance.heads[layer - 1], pruned.num_attention_heads),
-            ("neurons", importance.neurons[layer - 1], pruned.intermediate_size),
+            ("heads", importance.heads[stored], pruned.num_attention_heads),
+            ("neurons", importance.neurons[stored], pruned.intermediate_size),
         ):
             chosen, total = kept(scores, count), float(scores.sum())
             shares[name].append(float(scores[chosen].sum()) / total if total else 1.0)

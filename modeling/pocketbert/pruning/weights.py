@@ -57,14 +57,14 @@ def prune_weights(
         factors, energy = factor(tensors[_TABLE], pruned.embedding_size)
         result[_TABLE], result["encoder.embeddings.projection.kernel"] = factors
     size = teacher.head_size
-    for index, layer in enumerate(layers):
-        source, target = f"{_LAYERS}{layer - 1}.", f"{_LAYERS}{index}."
+    for index, stored in enumerate(teacher.sources(layers)):
+        source, target = f"{_LAYERS}{stored}.", f"{_LAYERS}{index}."
         result |= {
             target + path.removeprefix(source): array for path, array in tensors.items() if path.startswith(source)
         }
-        heads = kept(importance.heads[layer - 1], pruned.num_attention_heads)
+        heads = kept(importance.heads[stored], pruned.num_attention_heads)
         columns = (heads[:, None] * size + np.arange(size)).ravel()
-        neurons = kept(importance.neurons[layer - 1], pruned.intermediate_size)
+        neurons = kept(importance.neurons[stored], pruned.intermediate_size)
         cuts = {f"attention.{name}": columns for name in ("query", "key", "value")}
         cuts["feed_forwards.0.intermediate"] = neurons
         for name, chosen in cuts.items():

@@ -133,9 +133,11 @@ def outline(paths: Collection[str], config: EncoderConfig, tasks: Sequence[TaskC
     return list(dict.fromkeys(outlined))
 
 
-def in_words(part: str) -> str:
+def in_words(part: str, config: EncoderConfig) -> str:
     """Formats a part from `outline` for a message, with layers from 1 as in `RunConfig.freeze`."""
-    layer = re.fullmatch(r"encoder\.layers\.([0-9]+)(?:\.(.+))?", part)
-    if layer is None:
+    match = re.fullmatch(r"encoder\.layers\.([0-9]+)(?:\.(.+))?", part)
+    if match is None:
         return part
-    return f"layer {int(layer[1]) + 1}" + (f" ({layer[2]})" if layer[2] else "")
+    layers = [layer + 1 for layer in range(config.num_layers) if config.stored_layer(layer) == int(match[1])]
+    name = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+    return name + (f" ({match[2]})" if match[2] else "")

@@ -182,7 +182,7 @@ class Plan:
         """Makes the model with its initial weights. May add to `run.start`; a resumed run reads it instead."""
         del run
         if self.frozen_paths:
-            parts = map(in_words, self.frozen_parts)
+            parts = (in_words(part, self.start.config) for part in self.frozen_parts)
             log_info(f"keeping {len(self.frozen_paths)} weights as they are: {', '.join(parts)}")
         return make_model(self.start, self.tasks, self.tokenizer, self.run.seed, new_head=self.new_head)
 

@@ -28,7 +28,8 @@ def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None
         if isinstance(layer, RoundingLayer):
             layer.round_like(rounding)
     if isinstance(rounding, DynamicInt4):
-        early = [layer for block in encoder.layers_[: config.num_layers // 3] for layer in block.submodules]
+        first = {config.stored_layer(layer) for layer in range(config.num_layers // 3)}
+        early = [layer for stored in first for layer in encoder.layers_[stored].submodules]
         for layer in early:
             if isinstance(layer, RoundingLayer):
                 layer.round_like(DynamicInt4(small_blocks=True))
@@ -57,7 +58,8 @@ def _readers(model: Model) -> Iterator[tuple[tf_keras.layers.Layer, Dense]]:
     first_only = _reads_first_token(model)
     for block in encoder.layers_:
         attention = block.attention
-        if before is not None:
+        # Where layers share their weights, the file keeps gamma out of them (`GraphForm.early_gamma`).
+        if before is not None and config.layer_groups is None:
             # In the file, the last layer takes the first token's row behind the norm, where gamma is already applied.
             takes_rows = first_only and block is encoder.layers_[-1] and config.norm == "layer_norm"
             of_rows, of_all = _entrance(block, config)

@@ -57,7 +57,8 @@ def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequ
       config: the model's architecture.
       tasks: its heads' tasks.
     Raises:
-      UserError: it matches no weight in this model; names the existing weights.
+      UserError: it matches no weight in this model (names the existing weights), or only some layers of a group with
+        shared weights.
     """
     names = stored_names(config, tasks)
     if pattern in _PARTS:
@@ -68,7 +69,14 @@ def matching_paths(option: str, pattern: str, config: EncoderConfig, tasks: Sequ
             raise UserError(
                 f"{option}: layers count from 1, and this model has {config.num_layers}; received {pattern!r}"
             )
-        paths = [path for path in names if first <= _layer_number(path) <= last]
+        stored = {config.stored_layer(layer - 1) for layer in range(first, last + 1)}
+        for layer in range(1, config.num_layers + 1):
+            if config.stored_layer(layer - 1) in stored and not first <= layer <= last:
+                raise UserError(
+                    f"{option}: layers that share their weights go together (layer_groups={config.layer_groups}); "
+                    f"received {pattern!r} without layer {layer}"
+                )
+        paths = [path for path in names if _layer_number(path) - 1 in stored]
     else:
         paths = [path for path in names if any(fnmatch.fnmatchcase(name, pattern) for name in names[path])]
     if not paths:
@@ -90,8 +98,13 @@ def rate_factors_by_name(
       config: the model's architecture.
       tasks: its heads' tasks.
     Raises:
-      UserError: a pattern matches no weight.
+      UserError: a pattern matches no weight, or layers share their weights, so that one weight would have many rates.
     """
+    if layer_decay is not None and config.layer_groups is not None:
+        raise UserError(
+            f"layer_decay needs layers with weights of their own; received layer_groups={config.layer_groups}; use "
+            "rate_factors"
+        )
     names, by_path = stored_names(config, tasks), dict[str, float]()
     if layer_decay is not None:
         for path in names:

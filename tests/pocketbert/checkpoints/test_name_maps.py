@@ -19,6 +19,11 @@ PUBLISHED = {
     "electra_small": 13_483_008,
     "electra_base": 108_891_648,
     "electra_large": 334_092_288,
+    # transformers' AlbertModel in these sizes; table 1 of the paper rounds them to 12M, 18M, 60M and 235M.
+    "albert_base": 11_683_584,
+    "albert_large": 17_683_968,
+    "albert_xlarge": 58_724_864,
+    "albert_xxlarge": 222_595_584,
     "ib_bert_large": 294_467_840,
     "mobilebert": 24_581_888,
     "mobilebert_paper": 25_359_104,

@@ -164,6 +164,9 @@ def test_whole_prefixes_replace_weights() -> None:
     outlined = outline(chosen, tiny.BERT, model.tasks)
     assert outlined == ["encoder.embeddings", "encoder.layers.0", "encoder.layers.2", "encoder.pooler", "heads"]
     assert outline(["encoder.pooler.kernel"], tiny.BERT, model.tasks) == ["encoder.pooler.kernel"]
-    assert [*map(in_words, outlined)] == ["encoder.embeddings", "layer 1", "layer 3", "encoder.pooler", "heads"]
-    assert in_words("encoder.layers.10.feed_forwards.1") == "layer 11 (feed_forwards.1)"
+    parts = [in_words(part, tiny.BERT) for part in outlined]
+    assert parts == ["encoder.embeddings", "layer 1", "layer 3", "encoder.pooler", "heads"]
+    deep = tiny.BERT.replace(num_layers=12)
+    assert in_words("encoder.layers.10.feed_forwards.1", deep) == "layer 11 (feed_forwards.1)"
+    assert in_words("encoder.layers.1.attention", deep.replace(layer_groups=3)) == "layers 5 to 8 (attention)"
     assert np.all([any(path.startswith(part) for part in outlined) for path in chosen])

@@ -50,6 +50,9 @@ def transformers_model(folder: Path, class_name: str) -> tuple[Any, Path]:
     if "MobileBert" in class_name:
         # Tied in their PyTorch class, whose own files leave it out too; their TensorFlow class does not tie it.
         stored["cls.predictions.decoder.weight"] = stored["mobilebert.embeddings.word_embeddings.weight"]
+    if "Albert" in class_name:
+        # The same.
+        stored["predictions.decoder.bias"] = stored["predictions.bias"]
     load = transformers.modeling_tf_pytorch_utils.load_pytorch_state_dict_in_tf2_model
     model, loading = load(model, stored, allow_missing_keys=False, output_loading_info=True)
     assert not loading["missing_keys"] and not loading["mismatched_keys"]

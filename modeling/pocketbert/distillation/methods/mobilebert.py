@@ -217,6 +217,11 @@ class MobileBERT(Method):
                 f"layers, the student {student.num_layers}; give a student with {teacher.num_layers} layers, or use "
                 "strategy=none"
             )
+        if self.strategy == "progressive" and self.transferred and student.layer_groups is not None:
+            problems.append(
+                "progressive transfer trains one layer after the other, so a student's layers must not share their "
+                f"weights; received layer_groups={student.layer_groups}; use strategy=joint"
+            )
         if "attention_logits" in self.transferred:
             remedy = f"or a teacher with {student.num_attention_heads}, or leave out attention (without)"
             problems += [f"{text}, {remedy}" for text in head_count_problems(spec)]
