@@ -30,7 +30,7 @@ EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
-MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra"]
+MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "deberta-v2"]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
@@ -102,10 +102,12 @@ class RotaryConfig:
 class RelativeConfig:
     """DeBERTa's disentangled attention (He et al. 2021, section 3; DeBERTaV3, 2023).
 
+    Queries and keys of distances use the maps of tokens, and a norm comes before these maps.
+
     Attributes:
-      buckets: distances on each side that have a row of their own or share one with farther distances
-        (`position_buckets`).
-      max_distance: distances beyond it share the last row.
+      buckets: rows for the distances on each side (`position_buckets`). Half of them hold one distance each; farther
+        distances share the others.
+      max_distance: distances from this one on share the last row (`max_relative_positions`).
     """
 
     buckets: int
@@ -115,9 +117,9 @@ class RelativeConfig:
         problems = []
         if not 2 <= self.buckets <= _MOST_SIZE or self.buckets % 2:
             problems.append(f"buckets must be even and lie between 2 and {_MOST_SIZE}; received {self.buckets}")
-        if not self.buckets // 2 < self.max_distance <= _MOST_SIZE:
+        if not self.buckets // 2 + 1 < self.max_distance <= _MOST_SIZE:
             problems.append(
-                f"max_distance must be above half of buckets={self.buckets} and at most {_MOST_SIZE}; received "
+                f"max_distance must be above half of buckets={self.buckets} plus 1 and at most {_MOST_SIZE}; received "
                 f"{self.max_distance}"
             )
         raise_if_any(problems, "RelativeConfig")

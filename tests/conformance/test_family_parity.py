@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from tiny_models import (
     random_tensors,
     tiny_bert,
+    tiny_deberta,
     tiny_distilbert,
     tiny_electra,
     tiny_mobilebert,
@@ -23,7 +24,7 @@ from tiny_models import (
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.families.registry import FAMILIES
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import RelativeConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 
 transformers = pytest.importorskip("transformers")
@@ -79,6 +80,15 @@ CASES = {
     "TFElectraForQuestionAnswering": (tiny_electra(), (SPAN,)),
     "TFElectraForMaskedLM": (tiny_electra(), (MASKED_LM,)),
     "TFBertForSequenceClassification, regression": (tiny_bert(), (TaskConfig(kind="regression"),)),
+    "TFDebertaV2Model": (tiny_deberta(), ()),
+    "TFDebertaV2ForSequenceClassification": (tiny_deberta(activation="relu"), (CLASSIFICATION,)),
+    "TFDebertaV2ForSequenceClassification, segments and far distances": (
+        tiny_deberta(type_vocab_size=3, relative=RelativeConfig(buckets=4, max_distance=8)),
+        (CLASSIFICATION,),
+    ),
+    "TFDebertaV2ForTokenClassification": (tiny_deberta(), (TOKENS,)),
+    "TFDebertaV2ForQuestionAnswering": (tiny_deberta(), (SPAN,)),
+    "TFDebertaV2ForMaskedLM": (tiny_deberta(), (MASKED_LM,)),
 }
 
 
@@ -119,6 +129,8 @@ def reference_config(folder, name):
     "TFDistilBertForMaskedLM",
     "TFElectraForSequenceClassification",
     "TFElectraForMaskedLM",
+    "TFDebertaV2ForSequenceClassification, segments and far distances",
+    "TFDebertaV2ForMaskedLM",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_their_class_gives_our_answers(name, tmp_path):
@@ -238,6 +250,7 @@ def test_texts_of_trigram_models_have_one_value(tmp_path):
     "TFMobileBertForPreTraining-tf_model.h5",
     "TFDistilBertForSequenceClassification-tf_model.h5",
     "TFDistilBertForMaskedLM-safetensors",
+    "TFDebertaV2ForSequenceClassification-tf_model.h5",
 )
 @pytest.mark.parametrize("safetensors", [False, True], ids=["tf_model.h5", "safetensors"])
 @pytest.mark.parametrize("name", [name for name in CASES if "," not in name])
