@@ -7,7 +7,7 @@ are public here, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -339,6 +339,15 @@ class EncoderConfig:
     def replace(self, **changes: object) -> EncoderConfig:
         """Returns a validated copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+def block_problem(config: EncoderConfig, kinds: Collection[BlockKind], subject: str) -> str:
+    """Returns why something that holds for some kinds of blocks does not suit an encoder; empty if it does."""
+    if config.block in kinds:
+        return ""
+    *others, last = kinds
+    suitable = f"{', '.join(others)} or {last}" if others else last
+    return f"{subject} needs {suitable} blocks; received {config.block} blocks ({config.model_type})"
 
 
 # Fields of `EncoderConfig` with a class of their own.

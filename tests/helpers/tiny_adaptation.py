@@ -9,6 +9,7 @@ import numpy as np
 from tiny_models import (
     random_tensors,
     tiny_bert,
+    tiny_deberta,
     tiny_distilbert,
     tiny_electra,
     tiny_mobilebert,
@@ -35,6 +36,7 @@ FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "xlm_roberta": (tiny_xlm_roberta(pooler="none"), "unigram", "TFXLMRobertaForMaskedLM"),
     "distilbert": (tiny_distilbert(), "wordpiece", "TFDistilBertForMaskedLM"),
     "electra": (tiny_electra(), "wordpiece", "TFElectraForMaskedLM"),
+    "deberta": (tiny_deberta(), "unigram", "TFDebertaV2ForMaskedLM"),
     "minilm": (tiny_bert(num_layers=3, activation="gelu"), "unigram", "TFBertForMaskedLM"),
     "mobilebert": (tiny_mobilebert("bottleneck"), "wordpiece", "TFMobileBertForMaskedLM"),
 }

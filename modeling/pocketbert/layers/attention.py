@@ -42,7 +42,7 @@ class Attention(RoundingLayer):
         self.probs_dropout = Dropout(config.attention_dropout)
         # The authors apply no dropout to sub-layers inside a bottleneck.
         self.output_dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
-        self._config, self._scale = config, config.head_size**-0.5
+        self._config, self.scale = config, config.head_size**-0.5
 
     def attend(
         self,
@@ -68,7 +68,7 @@ class Attention(RoundingLayer):
           The context [B, T, A] and the wanted features: logits (scaled, before the mask) and probabilities (before
           dropout) [B, N, T, S]; queries, keys and values as passed.
         """
-        heads = [self._split_heads(x) for x in (queries * self._scale, keys, values)]
+        heads = [self._split_heads(x) for x in (queries * self.scale, keys, values)]
         logits = self._logits(heads[0], heads[1], relative, training)
         masked = self._rounding.masked(logits, mask_bias)
         probs = self._rounding.probabilities(tf.cast(tf.nn.softmax(tf.cast(masked, tf.float32)), logits.dtype))

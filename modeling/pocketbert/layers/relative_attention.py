@@ -51,7 +51,7 @@ class RelativeAttention(Attention):
     ) -> None:
         super().__init__(config, query_size, value_size, scale_residual=scale_residual)
         assert config.relative is not None
-        self._scale = (3 * config.head_size) ** -0.5
+        self.scale = (3 * config.head_size) ** -0.5
         self._rows = distance_rows(config.relative, config.max_position_embeddings)
         self.relative_dropout = Dropout(config.hidden_dropout)
 
@@ -66,11 +66,11 @@ class RelativeAttention(Attention):
         if queries.shape[2] == 1:
             rows = self._rows_between(0, -length)
             of_position = tf.matmul(queries, self._mapped(self.key, relative, rows), transpose_b=True)
-            products = keys * (self._mapped(self.query, relative, rows) * self._scale)
+            products = keys * (self._mapped(self.query, relative, rows) * self.scale)
             return contents + of_position + tf.reduce_sum(products, axis=-1)[:, :, tf.newaxis]
         key_rows, query_rows = self._rows_between(length - 1, -length - 1), self._rows_between(length, -length)[::-1]
         of_position = by_distance(queries, self._mapped(self.key, relative, key_rows))
-        of_content = by_distance(keys, self._mapped(self.query, relative, query_rows) * self._scale)
+        of_content = by_distance(keys, self._mapped(self.query, relative, query_rows) * self.scale)
         return contents + of_position + tf.transpose(of_content, [0, 1, 3, 2])
 
     def _rows_between(self, first: int | tf.Tensor, end: int | tf.Tensor) -> np.ndarray | tf.Tensor:
