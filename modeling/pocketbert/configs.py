@@ -158,7 +158,7 @@ class EncoderConfig:
       bottleneck: linear maps around each block, or None.
       rotary: ModernBERT's block instead of BERT's, or None. There is no position table then.
       relative: DeBERTa's attention instead of BERT's, or None. There is no position table then.
-      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None if each layer has its own.
+      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None if none are shared.
       pooler: `pooled_output`: `tanh` (a linear and a tanh layer on the first token), `first_token` or `none`.
       hidden_dropout: dropout rate after the embedding and each sub-layer.
       attention_dropout: dropout rate on the attention probabilities.

@@ -12,6 +12,9 @@ from ai_edge_litert import schema_py_generated as schema
 from pocketbert_export.quantization.blockwise import FEWEST_QUANTIZED
 from pocketbert_export.tflite.graph import operator_name
 
+# Operator version with int8 constants and float activations.
+_VERSION = 4
+
 
 def round_position_tables(model: schema.ModelT) -> None:
     """Rounds a file's float32 constants in BATCH_MATMUL to int8, as the converter does."""
@@ -34,3 +37,5 @@ def round_position_tables(model: schema.ModelT) -> None:
             tensor.quantization = schema.QuantizationParametersT()
             tensor.quantization.scale, tensor.quantization.zeroPoint = [scales[tensor.buffer]], [0]
             operator.builtinOptions.asymmetricQuantizeInputs = True
+            code = model.operatorCodes[operator.opcodeIndex]
+            code.version = max(code.version, _VERSION)

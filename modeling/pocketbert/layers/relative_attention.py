@@ -109,7 +109,7 @@ def distance_rows(relative: RelativeConfig, longest: int) -> np.ndarray:
 def by_distance(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Multiplies each token by the row of its distance to every token.
 
-    With a known length, tokens are in two blocks: n tokens meet S + n - 1 distances only, so this saves a quarter of the
+    With a known length, tokens are in two blocks: n tokens meet S + n - 1 distances only, which saves a quarter of the
     products. One more column makes room for the shift; its values are not read.
 
     Args:

@@ -32,8 +32,8 @@ class SentenceHead(tf_keras.layers.Layer):
     """Linear map from a text vector.
 
     The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu;
-    ELECTRA and DeBERTa: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads
-    `pair_features` from two rows' vectors, and both rows have its logits.
+    ELECTRA and DeBERTa: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`,
+    the map reads `pair_features` from two rows' vectors, and both rows have its logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:

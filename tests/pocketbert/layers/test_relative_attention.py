@@ -14,6 +14,7 @@ from pocketbert.configs import EncoderConfig, RelativeConfig
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.relative_attention import by_distance, distance_rows
 from pocketbert.model import Model
+from pocketbert.training.rounding import check_rounds
 
 # 150 tokens are more than the farthest distance with a row of its own, and than a block.
 CONFIG = tiny.DEBERTA.replace(
@@ -70,7 +71,9 @@ def test_shift_is_a_gather(length: int, is_known: bool) -> None:
     generator = np.random.default_rng(length)
     x, rows = (generator.standard_normal(shape).astype(np.float32) for shape in ([2, 3, length, 4], [3, 2 * length, 4]))
     size = length if is_known else None
-    function = tf.function(by_distance, input_signature=[tf.TensorSpec([2, 3, size, 4]), tf.TensorSpec([1, 3, None, 4])])
+    function = tf.function(
+        by_distance, input_signature=[tf.TensorSpec([2, 3, size, 4]), tf.TensorSpec([1, 3, None, 4])]
+    )
     np.testing.assert_allclose(function(x, rows[None]), gathered(x, rows), rtol=0, atol=ATOL)
 
 
@@ -152,13 +155,24 @@ def test_vectors_have_dropout_in_training() -> None:
     assert np.abs(first - second).max() > 0.01
 
 
+def test_training_refuses_to_round() -> None:
+    with pytest.raises(
+        pb.UserError, match="qat=dynamic_wi8 needs plain or bottleneck blocks; received relative blocks"
+    ):
+        check_rounds(CONFIG, "dynamic_wi8")
+    check_rounds(CONFIG, "none")
+
+
 @pytest.mark.data
 @pytest.mark.usefixtures("eager")
 def test_outputs_equal_transformers_in_pytorch(goldens: Path) -> None:
     """Three layers with 16 buckets; the file has the bare encoder's names."""
     model = pb.from_pretrained(goldens / "families/deberta")
     golden = np.load(goldens / "families/deberta/golden.npz")
-    inputs = {"input_word_ids": tf.constant(golden["ids"], tf.int32), "input_mask": tf.constant(golden["mask"], tf.int32)}
+    inputs = {
+        "input_word_ids": tf.constant(golden["ids"], tf.int32),
+        "input_mask": tf.constant(golden["mask"], tf.int32),
+    }
     tokens = golden["mask"].astype(bool)
     assert model.config.relative == RelativeConfig(buckets=16, max_distance=512) and not tokens.all()
     np.testing.assert_allclose(model(inputs)["sequence_output"].numpy()[tokens], golden["y"][tokens], rtol=0, atol=2e-5)
