@@ -91,8 +91,8 @@ class Block(tf_keras.layers.Layer):
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
         # DeBERTa's products are in order for all tokens, so tokens are chosen behind the attention.
-        chosen = positions if self._config.relative else None
-        residual, queries, keys, values = self._projections(x, None if self._config.relative else positions)
+        chosen, positions = (positions, None) if self._config.relative else (None, positions)
+        residual, queries, keys, values = self._projections(x, positions)
         if attention_only and set(wanted) <= set(ATTENTION_VECTORS):
             vectors = dict(zip(ATTENTION_VECTORS, (queries, keys, values), strict=True))
             return None, {name: vectors[name] for name in wanted}

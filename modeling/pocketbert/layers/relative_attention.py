@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -104,6 +106,15 @@ def distance_rows(relative: RelativeConfig, longest: int) -> np.ndarray:
     shared = np.sign(distances) * (np.ceil(shares * np.float32(exact - 1)) + exact)
     buckets = np.where(np.abs(distances) <= exact, distances, shared)
     return np.clip(buckets + relative.buckets, 0, 2 * relative.buckets - 1).astype(np.int32)
+
+
+def num_exported_values(config: EncoderConfig, lengths: Sequence[int], *, first_token_only: bool = False) -> int:
+    """Counts the constants for distances in a file with some lengths, which replace the table there.
+
+    Each layer has keys and queries. Two blocks of half of the tokens need three rows per token, a single query one.
+    """
+    rows = 3 * config.num_layers - 2 * first_token_only
+    return 2 * rows * config.attention_size * sum(lengths)
 
 
 def by_distance(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
