@@ -325,6 +325,8 @@ class EncoderConfig:
     def _least_weights(self) -> int:
         """Counts the weights in the large matrices: tables, attention and feed-forward networks."""
         tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
+        if self.relative is not None:
+            tables += 2 * self.relative.buckets * self.hidden_size
         attention = 4 * self.block_size * self.attention_size
         return tables + self.num_stored_layers * (
             attention + 2 * self.num_feedforward_networks * self.block_size * self.intermediate_size
