@@ -21,8 +21,8 @@ from pocketbert_export.conversion.graph_optimization_options import GraphOptimiz
 from pocketbert_export.tflite.graph import operator_name, read_model, write_model
 from pocketbert_export.verification.weight_checks import check_weights, distance_tables
 
-# In the file for 24 tokens, blocks of 12 tokens meet 36 distances: the converter quantizes 1,080 values, and not the
-# 420 for 9 tokens.
+# For 24 tokens, blocks of 12 tokens meet 36 distances. The converter quantizes these 1,080 values, and not the 420 and
+# 390 for 9 tokens.
 LENGTHS = (9, 24)
 CONFIG = tiny.DEBERTA.replace(num_layers=2)
 
@@ -48,7 +48,7 @@ def products(model: schema.ModelT, graph: schema.SubGraphT) -> Iterator[tuple[sc
 
 
 def check_products(content: bytes) -> None:
-    model = read_model(content)
+    model, sizes = read_model(content), []
     for graph in model.subgraphs:
         names = Counter(operator_name(model, operator) for operator in graph.operators)
         # Only the words are looked up.
@@ -57,9 +57,9 @@ def check_products(content: bytes) -> None:
         # Two blocks each of queries and keys in the first layer; the last one computes a single query.
         assert len(tensors) == 5
         for tensor in tensors:
-            is_large = np.prod(tensor.shape) >= 1024
-            assert tensor.type == (schema.TensorType.INT8 if is_large else schema.TensorType.FLOAT32)
-    assert any(np.prod(tensor.shape) >= 1024 for tensor in tensors)
+            sizes.append(int(np.prod(tensor.shape)))
+            assert tensor.type == (schema.TensorType.INT8 if sizes[-1] >= 1024 else schema.TensorType.FLOAT32)
+    assert sorted(sizes) == [270, 390, 390, 420, 420, 720, 1080, 1080, 1080, 1080]
 
 
 def test_dynamic_wi8_passes_the_gate(dynamic_wi8: bytes) -> None:
@@ -79,7 +79,8 @@ def test_gate_finds_another_row(directory: Path, dynamic_wi8: bytes) -> None:
     network = pb.from_pretrained(directory)
     assert check_weights(dynamic_wi8, network).passed
     model = read_model(dynamic_wi8)
-    _, tensor = next(products(model, model.subgraphs[1]))
+    every = (tensor for graph in model.subgraphs for _, tensor in products(model, graph))
+    tensor = next(tensor for tensor in every if tensor.type == schema.TensorType.INT8)
     buffer = model.buffers[tensor.buffer]
     rows = np.asarray(buffer.data).reshape(-1, 6).copy()
     rows[[7, 8]] = rows[[20, 21]]
