@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from pocketbert.configs import EncoderConfig, block_problem
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Recipe, WeightType
@@ -26,6 +27,12 @@ def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
             f"{recipe.unsupported[runtime]}; use {argument('recipe', 'dynamic_wi8')} or {argument('runtime', LITERT)}"
         )
     return recipe
+
+
+def check_blocks(recipe: Recipe, config: EncoderConfig) -> None:
+    """Raises a `UserError` if a recipe does not hold for an encoder's blocks."""
+    if problem := block_problem(config, recipe.blocks, argument("recipe", recipe.name)):
+        raise UserError(f"{problem}; use {argument('recipe', 'dynamic_wi8')}")
 
 
 def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:

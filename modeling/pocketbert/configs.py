@@ -7,7 +7,7 @@ are public here, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -30,7 +30,17 @@ EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
-MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "camembert", "albert"]
+MODEL_TYPES = [
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "mobilebert",
+    "distilbert",
+    "electra",
+    "camembert",
+    "albert",
+    "deberta-v2",
+]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
@@ -102,10 +112,12 @@ class RotaryConfig:
 class RelativeConfig:
     """DeBERTa's disentangled attention (He et al. 2021, section 3; DeBERTaV3, 2023).
 
+    Queries and keys of distances use the maps of tokens, and a norm comes before these maps.
+
     Attributes:
-      buckets: distances on each side that have a row of their own or share one with farther distances
-        (`position_buckets`).
-      max_distance: distances beyond it share the last row.
+      buckets: rows for the distances on each side (`position_buckets`). Half of them hold one distance each; farther
+        distances share the others.
+      max_distance: distances from this one on share the last row (`max_relative_positions`).
     """
 
     buckets: int
@@ -115,9 +127,9 @@ class RelativeConfig:
         problems = []
         if not 2 <= self.buckets <= _MOST_SIZE or self.buckets % 2:
             problems.append(f"buckets must be even and lie between 2 and {_MOST_SIZE}; received {self.buckets}")
-        if not self.buckets // 2 < self.max_distance <= _MOST_SIZE:
+        if not self.buckets // 2 + 1 < self.max_distance <= _MOST_SIZE:
             problems.append(
-                f"max_distance must be above half of buckets={self.buckets} and at most {_MOST_SIZE}; received "
+                f"max_distance must be above half of buckets={self.buckets} plus 1 and at most {_MOST_SIZE}; received "
                 f"{self.max_distance}"
             )
         raise_if_any(problems, "RelativeConfig")
@@ -156,7 +168,7 @@ class EncoderConfig:
       bottleneck: linear maps around each block, or None.
       rotary: ModernBERT's block instead of BERT's, or None. There is no position table then.
       relative: DeBERTa's attention instead of BERT's, or None. There is no position table then.
-      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None.
+      layer_groups: groups of consecutive layers that share their weights (ALBERT: 1), or None if none are shared.
       pooler: `pooled_output`: `tanh` (a linear and a tanh layer on the first token), `first_token` or `none`.
       hidden_dropout: dropout rate after the embedding and each sub-layer.
       attention_dropout: dropout rate on the attention probabilities.
@@ -349,6 +361,8 @@ class EncoderConfig:
     def _least_weights(self) -> int:
         """Counts the weights in the large matrices: tables, attention and feed-forward networks."""
         tables = (self.vocab_size + self.max_position_embeddings + self.type_vocab_size) * self.embedding_size
+        if self.relative is not None:
+            tables += 2 * self.relative.buckets * self.hidden_size
         attention = 4 * self.block_size * self.attention_size
         return tables + self.num_stored_layers * (
             attention + 2 * self.num_feedforward_networks * self.block_size * self.intermediate_size
@@ -363,6 +377,15 @@ class EncoderConfig:
     def replace(self, **changes: object) -> EncoderConfig:
         """Returns a validated copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+def block_problem(config: EncoderConfig, kinds: Collection[BlockKind], subject: str) -> str:
+    """Returns why something that holds for some kinds of blocks does not suit an encoder; empty if it does."""
+    if config.block in kinds:
+        return ""
+    *others, last = kinds
+    suitable = f"{', '.join(others)} or {last}" if others else last
+    return f"{subject} needs {suitable} blocks; received {config.block} blocks ({config.model_type})"
 
 
 # Fields of `EncoderConfig` with a class of their own.

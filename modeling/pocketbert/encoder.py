@@ -19,6 +19,7 @@ from pocketbert.layers.core import Dense, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.recomputation import recomputed
+from pocketbert.layers.relative_attention import RelativeEmbeddings
 from pocketbert_runtime.tokenizers.framing import INPUT_NAMES as INPUT_NAMES
 
 # Names (all layers), or name → layers, counted from 1; layer 0 is the embedding output.
@@ -30,7 +31,7 @@ ENCODER_FEATURES = ("hidden_states", *ATTENTION_FEATURES)
 
 @tf_keras.utils.register_keras_serializable(package="pocketbert")
 class Encoder(tf_keras.Model):
-    """An encoder from any family; the configuration selects BERT, RoBERTa, XLM-R, IB-BERT, MobileBERT or ALBERT.
+    """An encoder from any family; the configuration selects its embedding, blocks and pooler.
 
     Shapes: B batch, S length, H hidden_size, N heads, A width of all heads.
     Inputs are integers [B, S] by name, as in tf-models-official: `input_word_ids`, `input_mask` (1 = token; bool and
@@ -57,6 +58,8 @@ class Encoder(tf_keras.Model):
         self._graph, self._seed = graph, seed
         self.recomputes = False
         self.embeddings = Embeddings(config)
+        if config.relative:
+            self.relative = RelativeEmbeddings(config)
         # Layers that share their weights are one block, which runs several times.
         self.layers_ = [
             Block(
@@ -108,7 +111,8 @@ class Encoder(tf_keras.Model):
         """
         inputs = complete_inputs(inputs)
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
-        return self.layers_[-1](below, self._mask_bias(inputs, below.dtype), positions=positions)[0]
+        bias, relative = self._mask_bias(inputs, below.dtype), self._relative_vectors()
+        return self.layers_[-1](below, bias, positions=positions, relative=relative)[0]
 
     def get_config(self) -> dict[str, Any]:
         """Keras' hook: the constructor's arguments as JSON values."""
@@ -134,6 +138,9 @@ class Encoder(tf_keras.Model):
 
     def _mask_bias(self, inputs: Inputs, dtype: tf.DType) -> tf.Tensor:
         return mask_bias(inputs["input_mask"], dtype, self._graph.padding_bias)
+
+    def _relative_vectors(self) -> tf.Tensor | None:
+        return self.relative.vectors() if self.config.relative else None
 
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
         """Computes the encoder's outputs from the last feature map [B, S, H]."""
@@ -170,6 +177,7 @@ class Encoder(tf_keras.Model):
         """
         layers_by_name = resolve_request(request, self.config.num_layers)
         x, bias = self.embedded(inputs, training)
+        relative = self._relative_vectors() if layers_by_name.highest else None
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer in range(1, layers_by_name.highest + 1):
             names = [name for name in ATTENTION_FEATURES if layer in layers_by_name.layers.get(name, ())]
@@ -177,9 +185,10 @@ class Encoder(tf_keras.Model):
             block = self.layers_[self.config.stored_layer(layer - 1)]
             is_last = layer == self.config.num_layers
             if self.recomputes and training and not attention_only:
-                x, features = recomputed(block, x, bias, names, is_last)
+                x, features = recomputed(block, x, bias, names, is_last, relative)
             else:
-                options = {"attention_only": attention_only, "training": training, "is_last": is_last}
+                options = {"attention_only": attention_only, "training": training}
+                options |= {"is_last": is_last, "relative": relative}
                 x, features = block(x, bias, wanted=names, **options)
             found[("hidden_states", layer)] = x
             found.update({(name, layer): value for name, value in features.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.feedforward import FeedForwardConfig
 
@@ -115,6 +115,18 @@ def _albert(hidden_size: int, num_layers: int, num_attention_heads: int, interme
     )
 
 
+def _deberta_v3(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    return _bert(hidden_size, num_layers, num_attention_heads, intermediate_size).replace(
+        model_type="deberta-v2",
+        vocab_size=128100,
+        layer_norm_eps=1e-7,
+        embedding_layer_norm_eps=1e-7,
+        type_vocab_size=0,
+        relative=RelativeConfig(buckets=256, max_distance=512),
+        pooler="none",
+    )
+
+
 # Appendix A, and the authors' commands: the last stage's networks, one per layer.
 _SEARCHED = (
     "tanh(linear4_2(gelu(linear4_2(x))))",
@@ -199,6 +211,7 @@ def _mobilebert_paper(intra_size: int, num_attention_heads: int, num_feedforward
 
 _MOBILE = "MobileBERT (Sun et al. 2020), table"
 _EFFICIENT = "EfficientBERT (Dong et al. 2021)"
+_DEBERTA = "DeBERTaV3 (He et al. 2023)"
 _MINILM = "MiniLMv2 (Wang et al. 2021)"
 
 
@@ -234,6 +247,10 @@ PRESETS = _presets(
     ("albert_large", _albert(1024, 24, 16, 4096), "ALBERT (Lan et al. 2020), table 1, large", 17_683_968),
     ("albert_xlarge", _albert(2048, 24, 16, 8192), "ALBERT (Lan et al. 2020), table 1, xlarge", 58_724_864),
     ("albert_xxlarge", _albert(4096, 12, 64, 16384), "ALBERT (Lan et al. 2020), table 1, xxlarge", 222_595_584),
+    ("deberta_v3_xsmall", _deberta_v3(384, 12, 6, 1536), f"{_DEBERTA}, xsmall", 70_682_112),
+    ("deberta_v3_small", _deberta_v3(768, 6, 12, 3072), f"{_DEBERTA}, small", 141_304_320),
+    ("deberta_v3_base", _deberta_v3(768, 12, 12, 3072), f"{_DEBERTA}, base", 183_831_552),
+    ("deberta_v3_large", _deberta_v3(1024, 24, 16, 4096), f"{_DEBERTA}, large", 434_012_160),
     ("ib_bert_large", _ib_bert(512, 1024, 4), f"{_MOBILE} 1, the teacher; table 2 (f)", 294_467_840),
     ("ib_bert_h1024_b1024_a16", _ib_bert(1024, 1024, 16), f"{_MOBILE} 2 (a)", 358_667_520),
     ("ib_bert_h768_b1024_a16", _ib_bert(768, 1024, 16), f"{_MOBILE} 2 (b)", 326_502_144),
@@ -334,7 +351,8 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     """Counts floating-point operations for one text of `length` tokens, two per multiply-add.
 
     Counts matrix products: all linear maps and, in attention, queries by keys and probabilities by values, for all
-    heads and positions including padding. Excludes embedding look-ups, biases, norms, softmax, activations and heads.
+    heads and positions including padding, and in DeBERTa queries and keys by distances. Excludes embedding look-ups,
+    biases, norms, softmax, activations and heads.
 
     At 128 tokens this gives 22.35 B for BERT-base, 5.59 B for MobileBERT (5.39 B as released), 3.07 B for TINY and 1.25
     B for TinyBERT4. The papers report 22.5, 5.7 and 3.1 B (MobileBERT, table 4) and 1.2 B (TinyBERT, table 1).
@@ -351,6 +369,9 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
         input_maps = 2 if source == "shared" else 1
         per_token += (input_maps + 1) * hidden * block
     attention_products = 2 * length * length * attention
+    if config.relative:
+        # Queries and keys by the 2·length - 1 distances.
+        attention_products += 2 * length * (2 * length - 1) * attention
 
     multiply_adds = config.num_layers * (length * per_token + attention_products)
     for layer in range(config.num_layers):

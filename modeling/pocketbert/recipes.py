@@ -53,7 +53,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
+
+from pocketbert.configs import BlockKind
 
 WeightType = Literal["float32", "float16", "int8", "int4"]
 
@@ -106,6 +108,7 @@ class Recipe:
       activation_bits: for static recipes: bits per activation where int8 would lose accuracy.
       chooses_formats: whether layers differ, within a limit on size or loss.
       unsupported: runtime → the operator that it lacks.
+      blocks: kinds of blocks (`EncoderConfig.block`) that it holds for.
     """
 
     name: str
@@ -121,6 +124,7 @@ class Recipe:
     activation_bits: Literal[8, 16] = 8
     chooses_formats: bool = False
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    blocks: tuple[BlockKind, ...] = get_args(BlockKind)
 
 
 _EXACT = Bounds(
@@ -145,6 +149,8 @@ _INT8 = Bounds(
 )
 _STATIC = replace(_INT8, largest_difference=0.8, rms_difference=0.2, label_agreement=0.96, mean_cosine=0.998)
 _INT4 = replace(_INT8, largest_difference=1.4, rms_difference=0.35, label_agreement=0.93, mean_cosine=0.94)
+# DeBERTa's logits are sums of products with other ranges, which calibration does not know.
+_STATIC_BLOCKS: tuple[BlockKind, ...] = ("plain", "bottleneck", "rotary")
 _INT4_BLOCKS = {"tflite-2.16": "FULLY_CONNECTED with int4 weights in blocks (version 12)"}
 _QUANTIZERS = "pocketbert_export.quantization"
 _ROUNDINGS = "pocketbert.layers.fake_quantization"
@@ -203,6 +209,7 @@ RECIPES: dict[str, Recipe] = {
             quantizer=f"{_QUANTIZERS}.static_quantization:static_file",
             rounding=f"{_ROUNDINGS}:StaticInt8",
             calibration="required",
+            blocks=_STATIC_BLOCKS,
         ),
         Recipe(
             name="static_wi8_ai8_full",
@@ -223,6 +230,7 @@ RECIPES: dict[str, Recipe] = {
             rounding=f"{_ROUNDINGS}:FullInt8",
             calibration="required",
             operators="all",
+            blocks=_STATIC_BLOCKS,
         ),
         Recipe(
             name="static_wi8_ai16",
@@ -234,6 +242,7 @@ RECIPES: dict[str, Recipe] = {
             quantizer=f"{_QUANTIZERS}.static_quantization:static_file",
             calibration="required",
             activation_bits=16,
+            blocks=_STATIC_BLOCKS,
         ),
         Recipe(
             name="mixed",

@@ -15,6 +15,7 @@ from tiny_models import (
     tiny_albert,
     tiny_bert,
     tiny_camembert,
+    tiny_deberta,
     tiny_distilbert,
     tiny_electra,
     tiny_mobilebert,
@@ -25,7 +26,7 @@ from tiny_models import (
 from pocketbert import model as pocketbert_model
 from pocketbert.checkpoints.directory import read_directory, write_directory
 from pocketbert.checkpoints.families.registry import FAMILIES
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import RelativeConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 
 transformers = pytest.importorskip("transformers")
@@ -99,6 +100,15 @@ CASES = {
 COPIES = {
     "TFMobileBertForPreTraining": ("cls.predictions.decoder.weight", "mobilebert.embeddings.word_embeddings.weight"),
     "TFAlbertForMaskedLM": ("predictions.decoder.bias", "predictions.bias"),
+    "TFDebertaV2Model": (tiny_deberta(), ()),
+    "TFDebertaV2ForSequenceClassification": (tiny_deberta(activation="relu"), (CLASSIFICATION,)),
+    "TFDebertaV2ForSequenceClassification, segments and far distances": (
+        tiny_deberta(type_vocab_size=3, relative=RelativeConfig(buckets=4, max_distance=8)),
+        (CLASSIFICATION,),
+    ),
+    "TFDebertaV2ForTokenClassification": (tiny_deberta(), (TOKENS,)),
+    "TFDebertaV2ForQuestionAnswering": (tiny_deberta(), (SPAN,)),
+    "TFDebertaV2ForMaskedLM": (tiny_deberta(), (MASKED_LM,)),
 }
 
 
@@ -151,6 +161,8 @@ def stored_tensors(folder, class_name):
     "TFAlbertModel, two groups",
     "TFAlbertForSequenceClassification",
     "TFAlbertForMaskedLM",
+    "TFDebertaV2ForSequenceClassification, segments and far distances",
+    "TFDebertaV2ForMaskedLM",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_their_class_gives_our_answers(name, tmp_path):
@@ -268,6 +280,7 @@ def test_texts_of_trigram_models_have_one_value(tmp_path):
     "TFDistilBertForSequenceClassification-tf_model.h5",
     "TFDistilBertForMaskedLM-safetensors",
     "TFAlbertForMaskedLM-tf_model.h5",
+    "TFDebertaV2ForSequenceClassification-tf_model.h5",
 )
 @pytest.mark.parametrize("safetensors", [False, True], ids=["tf_model.h5", "safetensors"])
 @pytest.mark.parametrize("name", [name for name in CASES if "," not in name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig
 from pocketbert.feedforward import FeedForwardConfig
 
 BERT = EncoderConfig(
@@ -76,6 +76,14 @@ EFFICIENTBERT = FACTORIZED_WORD.replace(
         )
     ),
 )
+DEBERTA = BERT.replace(
+    model_type="deberta-v2",
+    layer_norm_eps=1e-7,
+    embedding_layer_norm_eps=1e-7,
+    type_vocab_size=0,
+    relative=RelativeConfig(buckets=8, max_distance=29),
+    pooler="none",
+)
 
 FAMILIES = {
     "bert": BERT,
@@ -88,6 +96,7 @@ FAMILIES = {
     "mobilebert_layer_norm": MOBILEBERT_LAYER_NORM,
     "ib_bert": IB_BERT,
     "efficientbert": EFFICIENTBERT,
+    "deberta": DEBERTA,
 }
 
 BATCH_LENGTHS = (7, 4, 6)

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import BottleneckConfig, EncoderConfig, TaskConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig, TaskConfig
 from pocketbert.presets import PRESETS
 
 SENTIMENT = TaskConfig(kind="classification", name="sst2", labels=("bad", "so so", "good"), dropout=0.2)
@@ -58,6 +58,11 @@ def tiny_electra(**changes: object) -> EncoderConfig:
 
 def tiny_albert(**changes: object) -> EncoderConfig:
     return PRESETS["albert_base"].config.replace(**(_TINY | {"embedding_size": 6, "num_layers": 4} | changes))
+
+
+def tiny_deberta(**changes: object) -> EncoderConfig:
+    relative = RelativeConfig(buckets=6, max_distance=_TINY["max_position_embeddings"])
+    return PRESETS["deberta_v3_small"].config.replace(**(_TINY | {"relative": relative} | changes))
 
 
 def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> dict[str, np.ndarray]:

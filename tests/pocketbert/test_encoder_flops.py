@@ -33,6 +33,11 @@ def test_bert_base_by_hand() -> None:
     assert encoder_flops(PRESETS["bert_base_uncased"].config, 128) == 2 * (12 * (linear + attention) + 768 * 768)
 
 
+def test_distances_are_two_more_products() -> None:
+    more = encoder_flops(tiny.DEBERTA, 11) - encoder_flops(tiny.BERT.replace(pooler="none"), 11)
+    assert more == 2 * 3 * 2 * 11 * 21 * 30
+
+
 @pytest.mark.one_of_each("mobilebert")
 @pytest.mark.parametrize("family", ["bert", "factorized_output", "mobilebert", "mobilebert_raw", "mobilebert_tiny"])
 def test_every_matrix_product_of_the_graph_is_counted(family: str) -> None:

@@ -16,6 +16,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.module_layout import stored_weights
 from pocketbert.configs import TaskConfig
 from pocketbert.encoder import INPUT_NAMES
+from pocketbert.layers.relative_attention import num_exported_values
 from pocketbert.model import Model
 from pocketbert.recipes import Recipe
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
@@ -95,10 +96,15 @@ def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
     """Number of weights in the file: position embeddings count once per signature, with the rows it reads."""
+    config = optimized.config
     counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
-    counts["encoder.embeddings.position.table"] = sum(lengths) * int(
-        optimized.encoder.embeddings.position.table.shape[1]
-    )
+    if config.has_position_table:
+        width = int(optimized.encoder.embeddings.position.table.shape[1])
+        counts["encoder.embeddings.position.table"] = sum(lengths) * width
+    if config.relative:
+        counts = {path: count for path, count in counts.items() if not path.startswith("encoder.relative.")}
+        single = optimized.encoder.get_config()["graph"]["first_token_only"]
+        counts["distances"] = num_exported_values(config, lengths, first_token_only=single)
     return sum(counts.values())
 
 

@@ -43,11 +43,14 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
         first_token = "does not suit a bare encoder: every token's output is read"
     fuses = graph_optimizations.fuse_projections or model.config.bottleneck is not None
     attends = graph_optimizations.first_token_only and not first_token
+    attention = "" if attends else "needs first_token_only: it pays for a single query only"
+    if model.config.relative:
+        attention = "does not suit relative attention: each key also meets the query of its distance"
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
         "fuse_projections": "" if fuses else "does not pay in blocks without a bottleneck; applied only when requested",
         "first_token_only": first_token,
-        "attend_to_inputs": "" if attends else "needs first_token_only: it pays for a single query only",
+        "attend_to_inputs": attention,
         "fold_beta": _why_not_fold_beta(model.config),
     }
     decided = {
@@ -134,16 +137,17 @@ def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:
 
 
 def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
-    """Folds the beta in every LayerNorm but the last, gamma ∘ n + beta, into the dense layers behind it.
+    """Folds the beta in each LayerNorm but the last, gamma ∘ n + beta, into the dense layers behind it.
 
     The layers that read the norm's output compute (x + beta)·W + b = x·W + (beta·W + b). The residual also loses beta,
-    so the dense layer added to it has beta in its bias. The converter drops sums with zero.
+    so the dense layer added to it has beta in its bias. The converter drops sums with zero. In DeBERTa, the maps for
+    queries and keys also read the vectors of distances, so only norms before feed-forward networks fold.
 
     Args:
       config: an architecture with `layer_norm`, without bottlenecks and feed-forward expressions.
       tensors: canonical path → array.
     Returns:
-      Weights for the same architecture, float32. Only the last norm has a beta.
+      Weights for the same architecture, float32.
     """
     wide = {path: array.astype(np.float64) for path, array in tensors.items()}
 
@@ -157,7 +161,8 @@ def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
     norm = "encoder.embeddings.norm"
     for layer in range(config.num_layers):
         attention = f"encoder.layers.{layer}.attention"
-        move(norm, [f"{attention}.{name}" for name in ("query", "key", "value")], f"{attention}.output")
+        if not config.relative:
+            move(norm, [f"{attention}.{name}" for name in ("query", "key", "value")], f"{attention}.output")
         norm = f"{attention}.norm"
         for j in range(config.num_feedforward_networks):
             feed_forward = f"encoder.layers.{layer}.feed_forwards.{j}"

@@ -256,15 +256,24 @@ def arithmetic_operators(model: schema.ModelT) -> dict[int, str]:
     layers: dict[str, int] = {}
     names: dict[int, str] = {}
     masks: set[int] = set()
+    sums = {position for position, product in products.items() if product == "logits"}
+    masked = {
+        producers.get(int(operator.inputs[0]))
+        for operator in graph.operators
+        if operator_name(model, operator) == "SOFTMAX"
+    }
     for position, operator in enumerate(graph.operators):
         tensor = graph.tensors[operator.outputs[0]]
         name = tensor_name(tensor)
         layer = _BLOCK.search(name)
         where = f"layer {layers.setdefault(layer[1], len(layers) + 1)}'s " if layer else ""
         sources = [producers[int(index)] for index in operator.inputs if int(index) in producers]
-        if any(products.get(source) == "logits" for source in sources):
-            masks |= {source for source in sources if source not in products}
+        if position in masked:
+            masks |= {source for source in sources if source not in sums}
             continue
+        if operator_name(model, operator) == "ADD" and sums & {*sources}:
+            # DeBERTa's logits sum three products.
+            sums.add(position)
         if tensor.type != schema.TensorType.FLOAT32 or operator_name(model, operator) in _NO_ARITHMETIC:
             continue
         what = "attention logits" if products.get(position) == "logits" else operator_name(model, operator)

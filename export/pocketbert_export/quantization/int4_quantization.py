@@ -3,7 +3,8 @@
 Layers that share a matrix share its blocks and its rounding, for the inputs of all of them.
 
 Dense layers pay for each block, so they are faster with blocks of 64. The first third keeps the more accurate blocks of
-32, because all later layers read its errors. So do embeddings, which only look rows up.
+32, because all later layers read its errors. So do embeddings, which only look rows up. DeBERTa's products by distance
+have int8 constants.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pocketbert.recipes import Recipe
 from pocketbert_export.quantization.block_rounding import pack, round_blocks, round_with_moments
 from pocketbert_export.quantization.blockwise import prepare_for_blocks
 from pocketbert_export.quantization.calibration import CalibrationTexts, second_moments
+from pocketbert_export.quantization.position_tables import round_position_tables
 from pocketbert_export.quantization.quantize import INT4_BLOCKS, LayerFormat, first_readers, layers, quantize
 from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.tflite.graph import GraphEditor, read_model, write_model
@@ -60,4 +62,5 @@ def quantize_int4(content: bytes, texts: CalibrationTexts | None = None) -> byte
         stored = target.tensors[tensor.quantization.details.scales]
         quantized.buffers[tensor.buffer].data = np.frombuffer(pack(numbers), np.uint8)
         quantized.buffers[stored.buffer].data = np.frombuffer(scales.tobytes(), np.uint8)
+    round_position_tables(quantized)
     return write_model(quantized)

@@ -47,12 +47,15 @@ def check_signatures(
     return count_check("signatures", problems, "; ".join(problems) or sound)
 
 
-def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType) -> Check:
+def check_size(
+    histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType, distances: int = 0
+) -> Check:
     """Checks the size against the float model's weights: none stored wider than in the recipe, and none twice.
 
-    Matrices have the type `weights`; vectors and small matrices are float32 in every recipe.
+    Matrices and DeBERTa's constants for distances have the type `weights`, the latter int8 instead of int4; vectors and
+    small matrices are float32 in every recipe. `distances` is the number of values in these constants.
     """
-    expected = 0.0
+    expected = distances * BYTES_PER_WEIGHT["int8" if weights == "int4" else weights]
     for shape in shapes:
         size = math.prod(shape)
         if len(shape) < 2 or size < FEWEST_QUANTIZED:

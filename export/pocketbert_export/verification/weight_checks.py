@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pocketbert.layers.relative_attention import distance_rows
 from pocketbert.model import Model
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.tflite.graph import Constant, constants, read_model
@@ -32,6 +33,8 @@ _FEWEST = 256
 _WORDS, _POSITIONS, _SEGMENTS = (f"encoder.embeddings.{name}.table" for name in ("word", "position", "token_type"))
 # Rows to identify a matrix's original weight.
 _SAMPLED_ROWS = 64
+# The same for distances, of the first head.
+_SAMPLED_DISTANCES = 4
 # Rows for the fit of the factors per input, and number of fits.
 _FITTED_ROWS, _FITS = 512, 3
 _TINY = 1e-12
@@ -73,22 +76,23 @@ def row_differences(constant: Constant, weights: Mapping[str, np.ndarray], *, fr
         part = values[first : first + len(weight)]
         # With per-tensor quantization, each output of a kernel is divided by its largest weight.
         fitted = _fitted(part, weight, free=free or (constant.per_tensor and not path.endswith(".table")))
-        errors, floor = _errors(part, fitted), ROW_BOUNDS.get(constant.kind, ROW_BOUNDS["float16"])
-        bounds = np.maximum(floor, _ROUNDINGS * _rounding(fitted, constant.kind, per_tensor=constant.per_tensor))
-        row = int((errors / bounds).argmax())
-        yield RowDifference(path, row, float(errors[row]), float(errors[row] / bounds[row]))
+        yield _largest(path, part, fitted, constant)
         first += len(weight)
 
 
 def check_weights(content: bytes, model: Model) -> Check:
     """Checks that a file's embedding tables and large matrices have the plain float model's rows."""
     weights, free = stored_weights(model), model.config.norm == "no_norm"
+    by_distance = distance_tables(model) if model.config.relative else {}
     worst, worst_row, compared, problems = 0.0, "", set(), []
     for constant in constants(read_model(content), 2 * model.config.embedding_size):
         # Masks of single-query attention have zeros and ones.
         if constant.values.ndim < 2 or np.isin(constant.values, (0, 1)).all():
             continue
-        for difference in row_differences(constant, weights, free=free):
+        differences = row_differences(constant, weights, free=free)
+        if by_distance and constant.values.ndim == 4:
+            differences = iter([distance_difference(constant, by_distance)])
+        for difference in differences:
             share = difference.share
             compared.add(difference.weight)
             # Heads for a few labels have too few rows to be told apart.
@@ -102,7 +106,8 @@ def check_weights(content: bytes, model: Model) -> Check:
                 worst, worst_row = share, f"row {difference.row} of {difference.weight or constant.name}"
     # Every file needs these tables; the factors of NoNorm cannot be told from two rows.
     has_segments = model.config.type_vocab_size > 1 and model.config.norm != "no_norm"
-    tables = [_WORDS, _POSITIONS, *([_SEGMENTS] if has_segments else [])]
+    positions = [_POSITIONS] if model.config.has_position_table else [*by_distance]
+    tables = [_WORDS, *positions, *([_SEGMENTS] if has_segments else [])]
     problems += [f"{path} is not in the file" for path in tables if path not in compared]
     reason = "; ".join(problems[:3]) or f"{len(compared)} weights have the model's rows; {worst_row} differs most"
     return Check(
@@ -112,6 +117,41 @@ def check_weights(content: bytes, model: Model) -> Check:
         bound=1.0,
         reason=f"{reason}; measured: share of the bound",
     )
+
+
+def distance_tables(model: Model) -> dict[str, np.ndarray]:
+    """Path → `[N, distances, d]` for each layer's keys and queries of the distances, the most positive one first.
+
+    DeBERTa's files have no relative table, but these products of it.
+    """
+    config, tables = model.config, {}
+    assert config.relative is not None
+    rows = distance_rows(config.relative, config.max_position_embeddings)
+    vectors = model.encoder.relative.vectors()
+    for layer, block in enumerate(model.encoder.layers_):
+        attention = block.attention
+        for name, linear, scale in (("key", attention.key, 1.0), ("query", attention.query, attention.scale)):
+            mapped = linear(vectors).numpy()[rows] * np.float32(scale)
+            heads = mapped.reshape(len(rows), config.num_attention_heads, config.head_size)
+            tables[f"encoder.layers.{layer}.attention.{name} of the distances"] = heads.transpose(1, 0, 2)
+    return tables
+
+
+def distance_difference(constant: Constant, tables: Mapping[str, np.ndarray]) -> RowDifference:
+    """Returns the largest difference of a constant `[1, N, C, d]` from the C distances that it is nearest to."""
+    values = constant.values[0]
+    count, nearest, path, fitted = values.shape[1], np.inf, "", values
+    sampled = _evenly(count, _SAMPLED_DISTANCES)
+    for name, table in tables.items():
+        # A file has either order.
+        for ordered in (table, table[:, ::-1]):
+            first_rows = np.arange(ordered.shape[1] - count + 1)[:, None] + sampled
+            distances = np.square(ordered[0, first_rows] - values[0, sampled]).sum(axis=(1, 2))
+            first = int(distances.argmin())
+            if distances[first] < nearest:
+                nearest, path, fitted = float(distances[first]), name, ordered[:, first : first + count]
+    values, fitted = (heads.reshape(-1, heads.shape[2]) for heads in (values, fitted))
+    return _largest(path, values, fitted, constant)
 
 
 def stored_weights(model: Model) -> dict[str, np.ndarray]:
@@ -126,11 +166,21 @@ def stored_weights(model: Model) -> dict[str, np.ndarray]:
     stored = {path: values if path.endswith(".table") else values.T for path, values in matrices.items()}
     last_key = f"encoder.layers.{config.num_stored_layers - 1}.attention.key.kernel"
     stored[f"{last_key}, not transposed"] = matrices[last_key]
+    if not config.has_position_table:
+        return stored
     positions = matrices[_POSITIONS][config.position_offset :]
     if config.type_vocab_size == 1:
         # A single segment is added to each position.
         positions = positions + stored.pop(_SEGMENTS)
     return {**stored, _POSITIONS: positions}
+
+
+def _largest(path: str, values: np.ndarray, fitted: np.ndarray, constant: Constant) -> RowDifference:
+    """The largest difference of a constant's values `[rows, width]` from a fitted weight."""
+    errors, floor = _errors(values, fitted), ROW_BOUNDS.get(constant.kind, ROW_BOUNDS["float16"])
+    bounds = np.maximum(floor, _ROUNDINGS * _rounding(fitted, constant.kind, per_tensor=constant.per_tensor))
+    row = int((errors / bounds).argmax())
+    return RowDifference(path, row, float(errors[row]), float(errors[row] / bounds[row]))
 
 
 def _most_alike(values: np.ndarray, weights: Mapping[str, np.ndarray], *, free: bool) -> str | None:

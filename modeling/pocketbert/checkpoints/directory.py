@@ -319,7 +319,7 @@ def _read_tensors(
         tied_to = aliases.get(name)
         if 0 in present[name].shape or name in ignored or (headless and not name.startswith(encoder)):
             continue
-        if name.startswith(tuple(family.unread_heads.values())):
+        if name.startswith((*family.unread_heads.values(), *family.unread_tensors)):
             continue
         if tied_to is not None:
             if reads_values and tied_to in named and not _is_copy(name, tied_to, present):

@@ -70,8 +70,9 @@ def read_config(
     problems: list[str] = []
     block = own_block(content, {"pooler", "tasks"}, problems)
     same_as = {**family.same_as, **keys.SAME_AS}
-    others = {"model_type", OWN_KEY, *same_as, *keys.TASK_KEYS, *keys.HARMLESS, *keys.FIXED_OF_HEADS}
-    fixed = {**keys.FIXED, **family.fixed, **({} if headless else keys.FIXED_OF_HEADS)}
+    of_heads = {**keys.FIXED_OF_HEADS, **family.fixed_of_heads}
+    others = {"model_type", OWN_KEY, *same_as, *keys.TASK_KEYS, *keys.HARMLESS, *of_heads}
+    fixed = {**keys.FIXED, **family.fixed, **({} if headless else of_heads)}
     values = family.bert_values(read_values(content, family.keys, fixed=fixed, known=others, problems=problems))
     for key, same in same_as.items():
         if key in content and content[key] != values.get(same):
@@ -85,6 +86,11 @@ def read_config(
             f"{family.class_prefix}'s masked-LM head always uses {required}, so hidden_act must be {required}; "
             f"received {values.get('hidden_act')!r}"
         )
+    problems += [
+        f"{key} must be {value!r} with a masked-LM head; received {values[key]!r}; {load_headless()}"
+        for key, value in family.fixed_of_masked_lm.items()
+        if masked_lm and values.get(key, value) != value
+    ]
     raise_if_any(problems, "config.json")
     assert config is not None
     return config, tasks

@@ -105,6 +105,10 @@ def _encoder(config: EncoderConfig, family: Family, *, has_sentence_head: bool) 
         yield from (kernel,) if config.embedding_projection == "factors" else (kernel, bias)
     yield from _norm(config, "encoder.embeddings.norm", f"{stored}.LayerNorm", early_width)
 
+    if config.relative:
+        yield _table("encoder.relative.embedding", "bert.encoder.rel_embeddings", 2 * config.relative.buckets, hidden)
+        yield from _norm(config, "encoder.relative.norm", "bert.encoder.LayerNorm", hidden)
+
     for index in range(config.num_stored_layers):
         path, stored = f"encoder.layers.{index}", f"bert.encoder.layer.{index}"
         query_key_width = value_width = hidden

@@ -42,7 +42,7 @@ class Attention(RoundingLayer):
         self.probs_dropout = Dropout(config.attention_dropout)
         # The authors apply no dropout to sub-layers inside a bottleneck.
         self.output_dropout = Dropout(0.0 if config.bottleneck else config.hidden_dropout)
-        self._config = config
+        self._config, self.scale = config, config.head_size**-0.5
 
     def attend(
         self,
@@ -52,6 +52,7 @@ class Attention(RoundingLayer):
         mask_bias: tf.Tensor,
         wanted: Collection[str],
         training: bool | None,
+        relative: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Computes the context from queries, keys and values.
 
@@ -62,12 +63,13 @@ class Attention(RoundingLayer):
           mask_bias: [B, 1, 1, S], 0 for tokens and far below any logit for padding.
           wanted: names of features to return, from `ATTENTION_FEATURES`.
           training: whether dropout is active.
+          relative: vectors of distances [R, H], for `RelativeAttention`.
         Returns:
           The context [B, T, A] and the wanted features: logits (scaled, before the mask) and probabilities (before
           dropout) [B, N, T, S]; queries, keys and values as passed.
         """
-        heads = [self._split_heads(x) for x in (queries * self._config.head_size**-0.5, keys, values)]
-        logits = tf.matmul(heads[0], heads[1], transpose_b=True)
+        heads = [self._split_heads(x) for x in (queries * self.scale, keys, values)]
+        logits = self._logits(heads[0], heads[1], relative, training)
         masked = self._rounding.masked(logits, mask_bias)
         probs = self._rounding.probabilities(tf.cast(tf.nn.softmax(tf.cast(masked, tf.float32)), logits.dtype))
         available = dict(zip(ATTENTION_FEATURES, (logits, probs, queries, keys, values), strict=True))
@@ -121,6 +123,12 @@ class Attention(RoundingLayer):
         """Maps the context [B, T, A] and adds `residual` [B, T, block_size], normalized."""
         result = self.output_dropout(self.output_projection(context), training=training)
         return self.norm(self._rounding.sums(add_residual(result, residual, self.residual_scale)))
+
+    def _logits(
+        self, queries: tf.Tensor, keys: tf.Tensor, relative: tf.Tensor | None, training: bool | None
+    ) -> tf.Tensor:
+        """Logits [B, N, T, S] of scaled queries [B, N, T, d] and keys [B, N, S, d]."""
+        return tf.matmul(queries, keys, transpose_b=True)
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
         """[B, S, A] → [B, N, S, A/N]."""

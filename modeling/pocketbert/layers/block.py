@@ -21,10 +21,11 @@ from pocketbert.layers.core import (
     project,
 )
 from pocketbert.layers.dropout import Dropout
+from pocketbert.layers.relative_attention import RelativeAttention
 
 
 class Block(tf_keras.layers.Layer):
-    """BERT's layer, or MobileBERT's with a bottleneck and stacked feed-forward networks.
+    """BERT's layer, MobileBERT's with a bottleneck and stacked feed-forward networks, or DeBERTa's.
 
     Shapes: B batch, S length, T output length (S, 1, or that of `positions`), H hidden_size, A width of all heads.
 
@@ -55,7 +56,8 @@ class Block(tf_keras.layers.Layer):
         value_size = config.block_size if source == "bottleneck" else config.hidden_size
         if config.bottleneck:
             self.bottleneck = Bottleneck(config, scale_residual="bottleneck" in scaled_residuals)
-        self.attention = Attention(config, query_size, value_size, scale_residual="attention" in scaled_residuals)
+        attention = RelativeAttention if config.relative else Attention
+        self.attention = attention(config, query_size, value_size, scale_residual="attention" in scaled_residuals)
         self.feed_forwards = [
             FeedForward(config, index, scale_residual=f"feed_forwards.{number}" in scaled_residuals)
             for number in range(config.feedforward_networks(index)[0])
@@ -77,6 +79,7 @@ class Block(tf_keras.layers.Layer):
         positions: tf.Tensor | None = None,
         feed_forwards: Sequence[Callable[..., tf.Tensor]] | None = None,
         is_last: bool = False,
+        relative: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
         """Runs the layer.
 
@@ -89,19 +92,25 @@ class Block(tf_keras.layers.Layer):
           positions: int32 [B, T], compute the output for these tokens only.
           feed_forwards: functions to call instead of `self.feed_forwards`.
           is_last: whether this is the encoder's last layer, which can compute the first token only.
+          relative: `RelativeEmbeddings.vectors` [R, H], for DeBERTa's layer.
         Returns:
           The feature map [B, T, H], or None with `attention_only`; and the wanted features.
         """
+        # DeBERTa's products are in order for all tokens, so tokens are chosen behind the attention.
+        chosen, positions = (positions, None) if self._config.relative else (None, positions)
         rows = self._rows(is_last, positions)
         attends_to_inputs = self._attend_to_inputs and is_last
         residual, queries, keys, values = self._projections(x, rows, attends_to_inputs)
         if attention_only and set(wanted) <= set(ATTENTION_VECTORS):
             vectors = dict(zip(ATTENTION_VECTORS, (queries, keys, values), strict=True))
             return None, {name: vectors[name] for name in wanted}
+        options = {"relative": relative} if self._config.relative else {}
         attend = self.attention.attend_to_inputs if attends_to_inputs else self.attention.attend
-        context, features = attend(queries, keys, values, mask_bias, wanted, training)
+        context, features = attend(queries, keys, values, mask_bias, wanted, training, **options)
         if attention_only:
             return None, features
+        if chosen is not None:
+            context, residual = (tf.gather(part, chosen, batch_dims=1) for part in (context, residual))
         inner = self.attention(context, residual, training=training)
         for feed_forward in self.feed_forwards if feed_forwards is None else feed_forwards:
             inner = feed_forward(inner, training=training)

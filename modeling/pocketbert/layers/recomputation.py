@@ -12,7 +12,12 @@ from pocketbert.layers.dropout import Dropout
 
 
 def recomputed(
-    block: Any, x: tf.Tensor, mask_bias: tf.Tensor, wanted: Sequence[str], is_last: bool
+    block: Any,
+    x: tf.Tensor,
+    mask_bias: tf.Tensor,
+    wanted: Sequence[str],
+    is_last: bool,
+    relative: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Runs a `Block` in training as `Block.call`, and stores only its input and outputs for the backward pass.
 
@@ -25,16 +30,19 @@ def recomputed(
       mask_bias: [B, 1, 1, S]; it gets no gradient.
       wanted: attention features to return, as in `Block.call`.
       is_last: whether this is the encoder's last layer.
+      relative: vectors of distances, as in `Block.call`.
     """
     layers = [part for part in block.submodules if isinstance(part, Dropout) and part.generator is not None]
     seeds = [layer.draw_seed() for layer in layers]
 
-    def run(x: tf.Tensor) -> list[tf.Tensor]:
+    def run(x: tf.Tensor, relative: tf.Tensor | None = None) -> list[tf.Tensor]:
         with _seeded(layers, seeds):
-            output, features = block(x, mask_bias, wanted=wanted, training=True, is_last=is_last)
+            options = {"wanted": wanted, "training": True, "is_last": is_last, "relative": relative}
+            output, features = block(x, mask_bias, **options)
         return [output, *(features[name] for name in wanted)]
 
-    output, *features = tf.recompute_grad(run)(x)
+    # Only arguments and variables get gradients.
+    output, *features = tf.recompute_grad(run)(*([x] if relative is None else [x, relative]))
     named: Mapping[str, tf.Tensor] = dict(zip(wanted, features, strict=True))
     return output, dict(named)
 

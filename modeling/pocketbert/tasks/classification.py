@@ -32,8 +32,8 @@ class SentenceHead(tf_keras.layers.Layer):
     """Linear map from a text vector.
 
     The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu;
-    ELECTRA: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`, the map reads
-    `pair_features` from two rows' vectors, and both rows have its logits.
+    ELECTRA and DeBERTa: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`,
+    the map reads `pair_features` from two rows' vectors, and both rows have its logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
@@ -44,7 +44,7 @@ class SentenceHead(tf_keras.layers.Layer):
             self.dense = Dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(task.dropout)
         self.output_projection = Dense(config.hidden_size * (FEATURES if self._separates_pairs else 1), outputs)
-        self._activation = family_of(config.model_type).head_activation
+        self._family = family_of(config.model_type)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 logits [B, outputs]."""
@@ -68,10 +68,10 @@ class SentenceHead(tf_keras.layers.Layer):
         if not self._has_own_pooler:
             return encoded["pooled_output"]
         x = encoded["sequence_output"][:, 0]
-        if self._activation == "relu":
-            return tf.nn.relu(self.dense(x))
-        x = self.dense(self.dropout(x, training=training))
-        return activate(x, "gelu") if self._activation == "gelu" else tf.tanh(x)
+        if self._family.head_drops_inputs:
+            x = self.dropout(x, training=training)
+        x, activation = self.dense(x), self._family.head_activation
+        return tf.tanh(x) if activation == "tanh" else activate(x, activation)
 
 
 def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

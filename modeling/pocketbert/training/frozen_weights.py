@@ -105,7 +105,7 @@ def check_rates(run: RunConfig, paths: Collection[str], config: EncoderConfig, t
         for pattern in parse_rate_factors(run.rate_factors)
     }
     if run.layer_decay is not None:
-        layered = ("encoder.embeddings.", "encoder.layers.")
+        layered = ("encoder.embeddings.", "encoder.relative.", "encoder.layers.")
         weights["layer_decay"] = [path for path in tensor_specs(config, tasks) if path.startswith(layered)]
     raise_if_any(
         [

@@ -24,6 +24,7 @@ from pocketbert.training.distribution import Distribution
 from pocketbert.training.frozen_weights import FrozenWeights, check_rates, freeze, frozen_paths, in_words, outline
 from pocketbert.training.initialization import ModelInit, make_model
 from pocketbert.training.objective import Adapters, Objective
+from pocketbert.training.rounding import check_rounds
 from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
 from pocketbert.training.stage import LABEL_TERMS, Stage
 from pocketbert.training.stage_batches import StageBatches, encoded_batches, pretraining_batches
@@ -111,6 +112,7 @@ class Plan:
     )
 
     def __post_init__(self) -> None:
+        check_rounds(self.start.config, self.run.qat)
         for name, value in with_run_options(self.run, self.start, self.tasks, self.stages).items():
             object.__setattr__(self, name, value)
         if self.run.truncation is not None:

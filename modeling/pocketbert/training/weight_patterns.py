@@ -12,8 +12,12 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, did_you_mean
 
 _LAYERS = re.compile(r"layers:([0-9]+)(?:-([0-9]+))?")
-# Keyword → path prefix for its weights.
-_PARTS = {"embeddings": "encoder.embeddings.", "pooler": "encoder.pooler.", "head": "heads."}
+# Keyword → path prefixes for its weights.
+_PARTS: dict[str, tuple[str, ...]] = {
+    "embeddings": ("encoder.embeddings.", "encoder.relative."),
+    "pooler": ("encoder.pooler.",),
+    "head": ("heads.",),
+}
 _RULE = "embeddings, pooler, head, layers:FIRST-LAST (from 1), or a weight's name with a dot or *"
 
 

@@ -138,7 +138,7 @@ def test_transformers_reads_fewer_layers_and_neurons(prune: Callable[..., int], 
         (["--kind=regression", "--labels=off"], "the score must be a finite number; received 'high'"),
         (["--label-column=mood"], "the header must have the column 'mood'"),
         (["--model=bare"], "the teacher must have one head, fine-tuned on the task of the data (classification low"),
-        (["--model=mobilebert"], "the teacher must be a BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, CamemBERT or ALBERT"),
+        (["--model=mobilebert"], "the teacher must be a BERT, RoBERTa, XLM-R, DistilBERT, ELECTRA, CamemBERT, "),
     ],
 )
 def test_bad_input_writes_nothing(

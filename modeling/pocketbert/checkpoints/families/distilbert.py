@@ -57,6 +57,7 @@ FAMILY = Family(
     },
     sentence_dense="pre_classifier",
     head_activation="relu",
+    head_drops_inputs=False,
     has_next_sentence=False,
     sentence_config="sentence_distilbert_config.json",
 )

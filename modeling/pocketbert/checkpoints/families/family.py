@@ -26,6 +26,8 @@ class Family:
       renamed: this family's key → BERT's key for the same value.
       implied: BERT's key → value, for keys that this family's configuration class lacks.
       fixed: keys that change the mathematics → the only supported value, besides those of all families.
+      fixed_of_heads: the same for keys that change only the heads.
+      fixed_of_masked_lm: the same for keys in `keys` that change only a masked-LM head.
       same_as: keys that repeat another key, besides those of all families.
       written: further keys that transformers writes, with their values.
       names: part of BERT's tensor names → part of this family's, in the order of replacement.
@@ -33,9 +35,11 @@ class Family:
       sentence_output: end of the name of a sentence head's last map; empty for none.
       pooler_in_head: whether transformers' sentence head owns the pooler's linear map.
       head_activation: activation between a sentence head's two linear maps on an encoder without a pooler.
+      head_drops_inputs: whether such a head has dropout before the first map, too.
       has_next_sentence: whether the family is pretrained with next sentences.
       unread_heads: end of a class in transformers → first part of the names of its head's tensors, which no task here
         has. They are left out.
+      unread_tensors: first parts of further tensor names in published checkpoints that no class in transformers reads.
       masked_lm_activation: the only `hidden_act` that suits a masked-LM head; empty for any.
       positions_follow_padding: whether positions count from `pad_token_id` + 1.
       head_width_key: BERT's key for the width of all attention heads together.
@@ -58,14 +62,18 @@ class Family:
     renamed: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, object] = field(default_factory=dict)
     fixed: Mapping[str, object] = field(default_factory=dict)
+    fixed_of_heads: Mapping[str, object] = field(default_factory=dict)
+    fixed_of_masked_lm: Mapping[str, object] = field(default_factory=dict)
     same_as: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     sentence_output: str = ""
     pooler_in_head: bool = False
     head_activation: Literal["tanh", "relu", "gelu"] = "tanh"
+    head_drops_inputs: bool = True
     has_next_sentence: bool = True
     unread_heads: Mapping[str, str] = field(default_factory=dict)
+    unread_tensors: tuple[str, ...] = ()
     masked_lm_activation: str = ""
     positions_follow_padding: bool = False
     head_width_key: str = "hidden_size"
