@@ -44,7 +44,7 @@ from pocketbert_export.quantization.calibration_data import calibration_data, ca
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.integer_outputs import check_output_type, with_int8_outputs
 from pocketbert_export.quantization.mixed_precision import FrontPoint
-from pocketbert_export.recipes import get_recipe
+from pocketbert_export.recipes import check_blocks, get_recipe
 from pocketbert_export.tflite.graph import one_signature, share_quantization
 from pocketbert_export.tflite.length_buckets import bucket_texts
 from pocketbert_export.tflite.runtimes import LITERT, RUNTIMES, TFLITE_2_16
@@ -140,6 +140,7 @@ def export(
     outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
     model = model if isinstance(model, Model) else from_pretrained(model)
+    check_blocks(chosen, model.config)
     if is_separate(model.task):
         if write_more is not None or output_type != "float32":
             raise UserError(

@@ -15,10 +15,11 @@ from pocketbert.errors import UserError
 from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
 from pocketbert.layers.block import Block
 from pocketbert.layers.checks import require
-from pocketbert.layers.core import Dense, initialize_weights
+from pocketbert.layers.core import Dense, LayerNorm, RootMeanSquareNorm, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.recomputation import recomputed
+from pocketbert.layers.rotary_block import RotaryBlock
 from pocketbert_runtime.tokenizers.framing import INPUT_NAMES as INPUT_NAMES
 
 # Names (all layers), or name → layers, counted from 1; layer 0 is the embedding output.
@@ -57,21 +58,13 @@ class Encoder(tf_keras.Model):
         self._graph, self._seed = graph, seed
         self.recomputes = False
         self.embeddings = Embeddings(config)
-        self.layers_ = [
-            Block(
-                config,
-                index,
-                fused=graph.fused_projections,
-                first_token_only=graph.first_token_only and index == config.num_layers - 1,
-                attend_to_inputs=graph.attend_to_inputs and index == config.num_layers - 1,
-                scaled_residuals=[
-                    path.removeprefix(f"layers.{index}.")
-                    for path in graph.scaled_residuals
-                    if path.startswith(f"layers.{index}.")
-                ],
+        self.layers_ = [self._make_block(index) for index in range(config.num_layers)]
+        if config.rotary is not None:
+            size, epsilon = config.hidden_size, config.layer_norm_eps
+            centred = config.norm == "rms"
+            self.final_norm = (
+                RootMeanSquareNorm(size, epsilon, gamma=True) if centred else LayerNorm(size, epsilon, beta=False)
             )
-            for index in range(config.num_layers)
-        ]
         if config.pooler == "tanh":
             self.pooler = Dense(config.hidden_size, config.hidden_size)
         if not initialize:
@@ -80,6 +73,31 @@ class Encoder(tf_keras.Model):
         # The padding row starts at zero, as with torch's padding_idx.
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
         self.embeddings.word.table.scatter_update(padding_row)
+
+    def _make_block(self, index: int) -> Block | RotaryBlock:
+        config, graph = self.config, self._graph
+        is_last = index == config.num_layers - 1
+        first_token_only = graph.first_token_only and is_last
+        if config.block == "rotary":
+            return RotaryBlock(
+                config,
+                index,
+                fused=graph.fused_projections,
+                first_token_only=first_token_only,
+                padding_bias=graph.padding_bias,
+            )
+        return Block(
+            config,
+            index,
+            fused=graph.fused_projections,
+            first_token_only=first_token_only,
+            attend_to_inputs=graph.attend_to_inputs and is_last,
+            scaled_residuals=[
+                path.removeprefix(f"layers.{index}.")
+                for path in graph.scaled_residuals
+                if path.startswith(f"layers.{index}.")
+            ],
+        )
 
     @tf.autograph.experimental.do_not_convert
     def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
@@ -106,7 +124,8 @@ class Encoder(tf_keras.Model):
         """
         inputs = complete_inputs(inputs)
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
-        return self.layers_[-1](below, self._mask_bias(inputs, below.dtype), positions=positions)[0]
+        rows = self.layers_[-1](below, self._mask_bias(inputs, below.dtype), positions=positions)[0]
+        return self._normalized(rows)
 
     def get_config(self) -> dict[str, Any]:
         """Keras' hook: the constructor's arguments as JSON values."""
@@ -133,8 +152,15 @@ class Encoder(tf_keras.Model):
     def _mask_bias(self, inputs: Inputs, dtype: tf.DType) -> tf.Tensor:
         return mask_bias(inputs["input_mask"], dtype, self._graph.padding_bias)
 
+    def _normalized(self, x: tf.Tensor) -> tf.Tensor:
+        return x if self.config.rotary is None else self.final_norm(x)
+
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the encoder's outputs from the last feature map [B, S, H]."""
+        """Computes the encoder's outputs from the last feature map [B, S, H].
+
+        ModernBERT's final norm is no part of this feature map, as in transformers.
+        """
+        sequence_output = self._normalized(sequence_output)
         outputs = {"sequence_output": sequence_output}
         if self.config.pooler == "first_token":
             outputs["pooled_output"] = sequence_output[:, 0]
@@ -158,6 +184,8 @@ class Encoder(tf_keras.Model):
         Args:
           inputs: int32 [B, S] by name.
           request: names (all layers), or name → layers, counted from 1. Layer 0 of `hidden_states` is the embedding.
+            ModernBERT's are the sums before the next norm, the last one before the final norm, and its queries and keys
+            have no positions yet.
           training: whether dropout is active.
         Returns:
           Name → one tensor per layer, in the requested order: `hidden_states` [B, S, H]; `attention_logits` (scaled dot

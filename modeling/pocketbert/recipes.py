@@ -105,6 +105,7 @@ class Recipe:
       operators: for static recipes: whether dense layers compute in integers, or all operators.
       activation_bits: for static recipes: bits per activation where int8 would lose accuracy.
       chooses_formats: whether layers differ, within a limit on size or loss.
+      blocks: kinds of block (`EncoderConfig.block`) for which the recipe holds.
       unsupported: runtime → the operator that it lacks.
     """
 
@@ -120,6 +121,7 @@ class Recipe:
     operators: Literal["dense", "all"] = "dense"
     activation_bits: Literal[8, 16] = 8
     chooses_formats: bool = False
+    blocks: tuple[str, ...] = ("plain", "bottleneck", "rotary", "relative")
     unsupported: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -145,6 +147,8 @@ _INT8 = Bounds(
 )
 _STATIC = replace(_INT8, largest_difference=0.8, rms_difference=0.2, label_agreement=0.96, mean_cosine=0.998)
 _INT4 = replace(_INT8, largest_difference=1.4, rms_difference=0.35, label_agreement=0.93, mean_cosine=0.94)
+# Equalization and the operators' ranges know these blocks.
+_STATIC_BLOCKS = ("plain", "bottleneck")
 _INT4_BLOCKS = {"tflite-2.16": "FULLY_CONNECTED with int4 weights in blocks (version 12)"}
 _QUANTIZERS = "pocketbert_export.quantization"
 _ROUNDINGS = "pocketbert.layers.fake_quantization"
@@ -203,6 +207,7 @@ RECIPES: dict[str, Recipe] = {
             quantizer=f"{_QUANTIZERS}.static_quantization:static_file",
             rounding=f"{_ROUNDINGS}:StaticInt8",
             calibration="required",
+            blocks=_STATIC_BLOCKS,
         ),
         Recipe(
             name="static_wi8_ai8_full",
@@ -222,6 +227,7 @@ RECIPES: dict[str, Recipe] = {
             quantizer=f"{_QUANTIZERS}.static_quantization:static_file",
             rounding=f"{_ROUNDINGS}:FullInt8",
             calibration="required",
+            blocks=_STATIC_BLOCKS,
             operators="all",
         ),
         Recipe(
@@ -233,6 +239,7 @@ RECIPES: dict[str, Recipe] = {
             wider="dynamic_wi8",
             quantizer=f"{_QUANTIZERS}.static_quantization:static_file",
             calibration="required",
+            blocks=_STATIC_BLOCKS,
             activation_bits=16,
         ),
         Recipe(
@@ -244,6 +251,7 @@ RECIPES: dict[str, Recipe] = {
             wider="dynamic_wi8",
             quantizer=f"{_QUANTIZERS}.mixed_precision:mixed_file",
             calibration="required",
+            blocks=_STATIC_BLOCKS,
             chooses_formats=True,
             unsupported=_INT4_BLOCKS,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RotaryConfig
 from pocketbert.feedforward import FeedForwardConfig
 
 BERT = EncoderConfig(
@@ -77,6 +77,17 @@ EFFICIENTBERT = FACTORIZED_WORD.replace(
     ),
 )
 
+MODERNBERT = BERT.replace(
+    model_type="modernbert",
+    num_layers=4,
+    layer_norm_eps=1e-5,
+    embedding_layer_norm_eps=1e-5,
+    type_vocab_size=0,
+    pooler="none",
+    hidden_dropout=0.1,
+    rotary=RotaryConfig(theta=160.0, local_theta=10.0, window=4, global_every=3),
+)
+
 FAMILIES = {
     "bert": BERT,
     "roberta": ROBERTA,
@@ -88,6 +99,7 @@ FAMILIES = {
     "mobilebert_layer_norm": MOBILEBERT_LAYER_NORM,
     "ib_bert": IB_BERT,
     "efficientbert": EFFICIENTBERT,
+    "modernbert": MODERNBERT,
 }
 
 BATCH_LENGTHS = (7, 4, 6)

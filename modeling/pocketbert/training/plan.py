@@ -13,11 +13,11 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache.reader import TeacherCache
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
-from pocketbert.training.config import RunConfig
+from pocketbert.training.config import QAT_BLOCKS, RunConfig
 from pocketbert.training.cut_texts import truncation_problems
 from pocketbert.training.decision_options import choice_problems
 from pocketbert.training.distribution import Distribution
@@ -113,6 +113,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name, value in with_run_options(self.run, self.start, self.tasks, self.stages).items():
             object.__setattr__(self, name, value)
+        if self.run.qat != "none":
+            remedy = "train with qat=none, and let the gate of export judge"
+            raise_if_any(self.start.config.block_problems("qat", QAT_BLOCKS, remedy), "quantization-aware training")
         if self.run.truncation is not None:
             vocabulary = dataclasses.replace(self.vocabulary, truncation=self.run.truncation)
             object.__setattr__(self, "vocabulary", vocabulary)
