@@ -42,6 +42,7 @@ LARGER: dict[str, EncoderConfig] = {
     "mobilebert": tiny.MOBILEBERT,
     "electra": tiny.BERT.replace(model_type="electra", pooler="none", embedding_size=6, embedding_projection="output"),
     "distilbert": tiny.BERT.replace(model_type="distilbert", type_vocab_size=0, pooler="none"),
+    "modernbert": tiny.MODERNBERT,
 }
 families = pytest.mark.parametrize("family", FAMILIES)
 
@@ -153,7 +154,8 @@ def test_teacher_and_student(family: str, tmp_path: Path) -> None:
 @families
 def test_float32_passes_the_gate(family: str, tmp_path: Path) -> None:
     model = tiny_distillation.write_teacher(tmp_path / "model", LARGER[family].replace(num_layers=1))
-    assert TABLE[family]["Recipes"] == "yes"
+    if TABLE[family]["Recipes"] != "yes":
+        _expect(family, "Recipes", lambda: pb.export(model, tmp_path / "bundle", recipe="static_wi8_ai8"))
     pb.export(model, tmp_path / "bundle", recipe="float32", lengths=(19,))
     assert json.loads((tmp_path / "bundle/verification.json").read_text())["passed"]
 

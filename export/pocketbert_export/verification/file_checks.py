@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pocketbert.activation_stats import FLOAT16_MAX
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.recipes import WeightType
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks.outputs import Check, count_check
@@ -47,12 +47,26 @@ def check_signatures(
     return count_check("signatures", problems, "; ".join(problems) or sound)
 
 
-def check_size(histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType) -> Check:
+def constant_bytes(config: EncoderConfig, lengths: Iterable[int]) -> int:
+    """Counts the bytes of large float32 constants in a file: rotary tables and masks of local attention."""
+    if config.rotary is None:
+        return 0
+    # Cosines and sines of queries and keys, in global and in local layers.
+    tables = sum(8 * length * config.head_size for length in lengths)
+    most = 3 * config.rotary.window // 2
+    masks = sum(min(length, most) * min(length, config.rotary.window) for length in lengths)
+    return 4 * (tables + masks)
+
+
+def check_size(
+    histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType, constants: int = 0
+) -> Check:
     """Checks the size against the float model's weights: none stored wider than in the recipe, and none twice.
 
-    Matrices have the type `weights`; vectors and small matrices are float32 in every recipe.
+    Matrices have the type `weights`; vectors and small matrices are float32 in every recipe. `constants` are the bytes
+    of the graph's large constants.
     """
-    expected = 0.0
+    expected = float(constants)
     for shape in shapes:
         size = math.prod(shape)
         if len(shape) < 2 or size < FEWEST_QUANTIZED:

@@ -259,7 +259,8 @@ def _verify(
         same_task = file_checks.check_task(bundle.task, reference.task)
         checks.append(same_task)
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-        checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights))
+        constants = file_checks.constant_bytes(reference.config, bundle.lengths)
+        checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights, constants))
         checks.append(check_weights(bundle.model_path.read_bytes(), reference))
         # Outputs for other ids or another task cannot be compared.
         reference = reference if tokenizer.passed and same_task.passed else None

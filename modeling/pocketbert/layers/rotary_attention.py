@@ -56,6 +56,7 @@ class RotaryAttention(RoundingLayer):
         wanted: Collection[str] = (),
         training: bool | None = None,
         positions: tf.Tensor | None = None,
+        first_token_only: bool = False,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Computes the context from queries, keys and values.
 
@@ -70,12 +71,12 @@ class RotaryAttention(RoundingLayer):
           wanted: names of features to return, from `ATTENTION_FEATURES`.
           training: whether dropout is active.
           positions: the queries' positions, int32 [B, T]; None for 0 to T - 1.
+          first_token_only: whether the first token is the only query (T = 1).
         Returns:
           The context [B, T, A] and the wanted features: logits (scaled, before the masks) and probabilities (before
           dropout) [B, N, T, S]; queries, keys and values as passed.
         """
-        # The graph's shapes tell whether all tokens are queries: one token alone is the first.
-        all_rows = positions is None and (queries.shape[1] is None or queries.shape[1] == keys.shape[1])
+        all_rows = positions is None and not first_token_only
         needs_matrices = bool({"attention_logits", "attention_probs"} & set(wanted))
         vectors = dict(zip(ATTENTION_FEATURES[2:], (queries, keys, values), strict=True))
         length = count_of(keys)
@@ -92,7 +93,9 @@ class RotaryAttention(RoundingLayer):
             cosines, sines = (table[:, tf.newaxis] for table in (cosines, sines))
         rotated_queries = rotated(heads[0], cosines, sines)
         rotated_keys = rotated(heads[1], *rotations(length, self._head_size, self._theta))
-        if self._window is not None:
+        # In a text of half a window, each token sees all others.
+        is_short = isinstance(length, int) and length <= (self._window or 0) // 2 + 1
+        if self._window is not None and not is_short:
             mask_bias = tf.minimum(mask_bias, self._window_bias(queries, length, positions, mask_bias.dtype))
         count = queries.shape[1]
         if self._window is None and count is not None and count > 2 * _QUERIES and not needs_matrices:

@@ -61,7 +61,9 @@ class RotaryBlock(tf_keras.layers.Layer):
         if attention_only and set(wanted) <= set(ATTENTION_VECTORS):
             vectors = dict(zip(ATTENTION_VECTORS, (queries, keys, values), strict=True))
             return None, {name: vectors[name] for name in wanted}
-        context, features = attention.attend(queries, keys, values, mask_bias, wanted, training, positions)
+        context, features = attention.attend(
+            queries, keys, values, mask_bias, wanted, training, positions, self._first_token_only
+        )
         if attention_only:
             return None, features
         residual = self._read(x, positions)
