@@ -12,7 +12,7 @@ import numpy as np
 import pocketbert as pb
 from pocketbert import progress
 from pocketbert.checkpoints.directory import read_directory
-from pocketbert.configs import EncoderConfig, block_problem
+from pocketbert.configs import EncoderConfig
 from pocketbert_bench import baseline_calls
 from pocketbert_bench.configurations import Configuration
 
@@ -104,11 +104,11 @@ def _embed(graph: _Graph, config: EncoderConfig, length: int) -> str:
 
 
 def _problem(config: EncoderConfig, head: str) -> str | None:
+    if config.block != "plain":
+        return f"it is for plain blocks; received {config.block} blocks ({config.model_type})"
     if config.feedforward:
         return "this one is an EfficientBERT"
-    if problem := block_problem(config, ("plain",), "this baseline"):
-        return problem
-    if config.bottleneck or config.trigram or config.norm != "layer_norm" or config.pooler != "tanh":
+    if config.trigram or config.norm != "layer_norm" or config.pooler != "tanh":
         return f"this one is a {config.model_type} with norm {config.norm} and pooler {config.pooler}"
     return None if head in _HEADS else f"this one's task is {head}, not classification or regression"
 

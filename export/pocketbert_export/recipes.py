@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from pocketbert.configs import EncoderConfig, block_problem
-from pocketbert.errors import UserError, did_you_mean
+from pocketbert.configs import EncoderConfig
+from pocketbert.errors import UserError, did_you_mean, raise_if_any
 from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Recipe, WeightType
 from pocketbert_export.tflite.runtimes import LITERT
@@ -30,9 +30,10 @@ def get_recipe(name: str, runtime: str = LITERT) -> Recipe:
 
 
 def check_blocks(recipe: Recipe, config: EncoderConfig) -> None:
-    """Raises a `UserError` if a recipe does not hold for an encoder's blocks."""
-    if problem := block_problem(config, recipe.blocks, argument("recipe", recipe.name)):
-        raise UserError(f"{problem}; use {argument('recipe', 'dynamic_wi8')}")
+    """Raises a `UserError` if a recipe does not hold for an encoder's kind of block."""
+    others = [other.name for other in RECIPES.values() if config.block in other.blocks]
+    remedy = f"choose {', '.join(others[:-1])} or {others[-1]}"
+    raise_if_any(config.block_problems(argument("recipe", recipe.name), recipe.blocks, remedy), "export")
 
 
 def configure(converter: tf.lite.TFLiteConverter, recipe: Recipe) -> None:

@@ -24,7 +24,7 @@ from pocketbert_runtime.tokenizer_config import TokenizerConfig as TokenizerConf
 from pocketbert_runtime.tokenizer_config import TokenizerKind as TokenizerKind
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
-Norm = Literal["layer_norm", "no_norm", "identity"]
+Norm = Literal["layer_norm", "no_norm", "identity", "rms"]
 Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
@@ -40,6 +40,7 @@ MODEL_TYPES = [
     "camembert",
     "albert",
     "deberta-v2",
+    "modernbert",
 ]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
@@ -107,6 +108,28 @@ class RotaryConfig:
         """Returns a layer's window, or None for global attention. Layers count from 0."""
         return self.window if layer % self.global_every else None
 
+    def unlike_layers(self, layers: Sequence[int]) -> list[str]:
+        """Lists why layers of a network cannot become the first, second, … layer of another one.
+
+        A layer stays local or global, and the first layer, which has no norm before attention, stays first.
+
+        Args:
+          layers: their numbers in the network, counted from 1.
+        """
+        kinds = ["local" if layer % self.global_every else "global" for layer in range(max(0, *layers, len(layers)))]
+        wrong = [
+            f"{layer} ({kinds[layer - 1]}) as layer {position} ({kinds[position - 1]})"
+            for position, layer in enumerate(layers, 1)
+            if kinds[layer - 1] != kinds[position - 1] or (layer == 1) != (position == 1)
+        ]
+        if not wrong:
+            return []
+        first = ",".join(map(str, range(1, len(layers) + 1)))
+        return [
+            "with rotary blocks, layer 1 stays first, and local and global layers keep their kind; received layer "
+            f"{', '.join(wrong)}; take layers {first}, or others of these kinds"
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeConfig:
@@ -151,7 +174,7 @@ class EncoderConfig:
       feedforward: expressions for the feed-forward networks (EfficientBERT), or None. They replace `activation` in the
         layers and `num_feedforward_networks`, which must be 1, and use part of `intermediate_size`.
       activation: `gelu` (exact, erf), `gelu_tanh` (approximation) or `relu`.
-      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1) or `identity` (from export's graph optimization).
+      norm: `layer_norm`, `no_norm` (MobileBERT, eq. 1), or `identity` and `rms` (from export's graph optimizations).
       layer_norm_eps: added to the variance in `layer_norm`.
       embedding_layer_norm_eps: the same for the embedding's norm. It differs for MobileBERT with `layer_norm`:
         transformers' PyTorch class keeps torch's default, 1e-5, there.
@@ -260,9 +283,18 @@ class EncoderConfig:
             "num_feedforward_networks": self.num_feedforward_networks > 1,
         }
         if self.rotary is not None:
-            bert_only |= {"relative": self.relative is not None, "type_vocab_size": self.type_vocab_size > 0}
+            bert_only |= {
+                "relative": self.relative is not None,
+                "type_vocab_size": self.type_vocab_size > 0,
+                "norm": self.norm not in ("layer_norm", "rms"),
+                "pooler": self.pooler != "none",
+                "embedding_projection": self.embedding_projection != "none",
+                "layer_groups": self.layer_groups is not None,
+            }
             if self.head_size % 2:
                 problems.append(f"head_size must be even with rotary; received {self.head_size}")
+        elif self.norm == "rms":
+            problems.append("norm='rms' needs rotary; received none")
         if self.rotary is not None or self.relative is not None:
             field = "rotary" if self.rotary is not None else "relative"
             problems += [
@@ -292,6 +324,13 @@ class EncoderConfig:
             "bottleneck": self.bottleneck,
         }
         return next((kind for kind, field in kinds.items() if field is not None), "plain")
+
+    def block_problems(self, what: str, blocks: Collection[str], remedy: str) -> list[str]:
+        """Lists the problem if `what` does not hold for this kind of block; `blocks` are those for which it does."""
+        if self.block in blocks:
+            return []
+        kinds = " and ".join(blocks)
+        return [f"{what} is for {kinds} blocks; received {self.block} blocks ({self.model_type}); {remedy}"]
 
     @property
     def has_position_table(self) -> bool:
@@ -377,15 +416,6 @@ class EncoderConfig:
     def replace(self, **changes: object) -> EncoderConfig:
         """Returns a validated copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
-
-
-def block_problem(config: EncoderConfig, kinds: Collection[BlockKind], subject: str) -> str:
-    """Returns why something that holds for some kinds of blocks does not suit an encoder; empty if it does."""
-    if config.block in kinds:
-        return ""
-    *others, last = kinds
-    suitable = f"{', '.join(others)} or {last}" if others else last
-    return f"{subject} needs {suitable} blocks; received {config.block} blocks ({config.model_type})"
 
 
 # Fields of `EncoderConfig` with a class of their own.

@@ -15,11 +15,12 @@ from pocketbert.errors import UserError
 from pocketbert.layers.attention import ATTENTION_FEATURES, mask_bias
 from pocketbert.layers.block import Block
 from pocketbert.layers.checks import require
-from pocketbert.layers.core import Dense, initialize_weights
+from pocketbert.layers.core import Dense, LayerNorm, RootMeanSquareNorm, initialize_weights
 from pocketbert.layers.embeddings import Embeddings
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.recomputation import recomputed
 from pocketbert.layers.relative_attention import RelativeEmbeddings
+from pocketbert.layers.rotary_block import RotaryBlock
 from pocketbert_runtime.tokenizers.framing import INPUT_NAMES as INPUT_NAMES
 
 # Names (all layers), or name → layers, counted from 1; layer 0 is the embedding output.
@@ -61,22 +62,13 @@ class Encoder(tf_keras.Model):
         if config.relative:
             self.relative = RelativeEmbeddings(config)
         # Layers that share their weights are one block, which runs several times.
-        self.layers_ = [
-            Block(
-                config,
-                index,
-                fused=graph.fused_projections,
-                first_token_only=graph.first_token_only and index == config.num_stored_layers - 1,
-                attend_to_inputs=graph.attend_to_inputs and index == config.num_stored_layers - 1,
-                early_gamma=graph.early_gamma,
-                scaled_residuals=[
-                    path.removeprefix(f"layers.{index}.")
-                    for path in graph.scaled_residuals
-                    if path.startswith(f"layers.{index}.")
-                ],
+        self.layers_ = [self._make_block(index) for index in range(config.num_stored_layers)]
+        if config.rotary is not None:
+            size, epsilon = config.hidden_size, config.layer_norm_eps
+            centred = config.norm == "rms"
+            self.final_norm = (
+                RootMeanSquareNorm(size, epsilon, gamma=True) if centred else LayerNorm(size, epsilon, beta=False)
             )
-            for index in range(config.num_stored_layers)
-        ]
         if config.pooler == "tanh":
             self.pooler = Dense(config.hidden_size, config.hidden_size)
         if not initialize:
@@ -85,6 +77,32 @@ class Encoder(tf_keras.Model):
         # The padding row starts at zero, as with torch's padding_idx.
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
         self.embeddings.word.table.scatter_update(padding_row)
+
+    def _make_block(self, index: int) -> Block | RotaryBlock:
+        config, graph = self.config, self._graph
+        is_last = index == config.num_stored_layers - 1
+        first_token_only = graph.first_token_only and is_last
+        if config.block == "rotary":
+            return RotaryBlock(
+                config,
+                index,
+                fused=graph.fused_projections,
+                first_token_only=first_token_only,
+                padding_bias=graph.padding_bias,
+            )
+        return Block(
+            config,
+            index,
+            fused=graph.fused_projections,
+            first_token_only=first_token_only,
+            attend_to_inputs=graph.attend_to_inputs and is_last,
+            early_gamma=graph.early_gamma,
+            scaled_residuals=[
+                path.removeprefix(f"layers.{index}.")
+                for path in graph.scaled_residuals
+                if path.startswith(f"layers.{index}.")
+            ],
+        )
 
     @tf.autograph.experimental.do_not_convert
     def call(self, inputs: Inputs, training: bool | None = None) -> dict[str, tf.Tensor]:
@@ -111,8 +129,8 @@ class Encoder(tf_keras.Model):
         """
         inputs = complete_inputs(inputs)
         below = self.features(inputs, {"hidden_states": (self.config.num_layers - 1,)})["hidden_states"][0]
-        bias, relative = self._mask_bias(inputs, below.dtype), self._relative_vectors()
-        return self.layers_[-1](below, bias, positions=positions, relative=relative)[0]
+        bias, options = self._mask_bias(inputs, below.dtype), self._block_options()
+        return self._normalized(self.layers_[-1](below, bias, positions=positions, **options)[0])
 
     def get_config(self) -> dict[str, Any]:
         """Keras' hook: the constructor's arguments as JSON values."""
@@ -139,11 +157,19 @@ class Encoder(tf_keras.Model):
     def _mask_bias(self, inputs: Inputs, dtype: tf.DType) -> tf.Tensor:
         return mask_bias(inputs["input_mask"], dtype, self._graph.padding_bias)
 
-    def _relative_vectors(self) -> tf.Tensor | None:
-        return self.relative.vectors() if self.config.relative else None
+    def _block_options(self) -> dict[str, Any]:
+        """Arguments of all blocks in a forward pass."""
+        return {"relative": self.relative.vectors()} if self.config.relative else {}
+
+    def _normalized(self, x: tf.Tensor) -> tf.Tensor:
+        return x if self.config.rotary is None else self.final_norm(x)
 
     def pooled(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the encoder's outputs from the last feature map [B, S, H]."""
+        """Computes the encoder's outputs from the last feature map [B, S, H].
+
+        ModernBERT's final norm is no part of this feature map, as in transformers.
+        """
+        sequence_output = self._normalized(sequence_output)
         outputs = {"sequence_output": sequence_output}
         if self.config.pooler == "first_token":
             outputs["pooled_output"] = sequence_output[:, 0]
@@ -167,6 +193,8 @@ class Encoder(tf_keras.Model):
         Args:
           inputs: int32 [B, S] by name.
           request: names (all layers), or name → layers, counted from 1. Layer 0 of `hidden_states` is the embedding.
+            ModernBERT's are the sums before the next norm, the last one before the final norm, and its queries and keys
+            have no positions yet.
           training: whether dropout is active.
         Returns:
           Name → one tensor per layer, in the requested order: `hidden_states` [B, S, H]; `attention_logits` (scaled dot
@@ -177,19 +205,17 @@ class Encoder(tf_keras.Model):
         """
         layers_by_name = resolve_request(request, self.config.num_layers)
         x, bias = self.embedded(inputs, training)
-        relative = self._relative_vectors() if layers_by_name.highest else None
+        shared = self._block_options() if layers_by_name.highest else {}
         found: dict[tuple[str, int], tf.Tensor] = {("hidden_states", 0): x}
         for layer in range(1, layers_by_name.highest + 1):
             names = [name for name in ATTENTION_FEATURES if layer in layers_by_name.layers.get(name, ())]
             attention_only = layer > layers_by_name.highest_hidden
             block = self.layers_[self.config.stored_layer(layer - 1)]
-            is_last = layer == self.config.num_layers
+            options = {"wanted": names, "is_last": layer == self.config.num_layers, **shared}
             if self.recomputes and training and not attention_only:
-                x, features = recomputed(block, x, bias, names, is_last, relative)
+                x, features = recomputed(block, x, bias, **options)
             else:
-                options = {"attention_only": attention_only, "training": training}
-                options |= {"is_last": is_last, "relative": relative}
-                x, features = block(x, bias, wanted=names, **options)
+                x, features = block(x, bias, attention_only=attention_only, training=training, **options)
             found[("hidden_states", layer)] = x
             found.update({(name, layer): value for name, value in features.items()})
         return {name: [found[(name, layer)] for layer in layers] for name, layers in layers_by_name.layers.items()}

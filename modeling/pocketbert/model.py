@@ -245,7 +245,7 @@ class Model(tf_keras.Model):
     def named_variables(self) -> dict[str, tf.Variable]:
         """All weights by their names in model directories, the keys for checkpoints, filters and multipliers."""
         specs = tensor_specs(self.config, self.tasks)
-        return {specs[path].name: variable for path, variable in self.weights_by_path().items()}
+        return {specs[path].weight_name: variable for path, variable in self.weights_by_path().items()}
 
     def get_config(self) -> dict[str, Any]:
         """Keras' hook: the constructor's arguments as JSON values, without the tokenizer."""

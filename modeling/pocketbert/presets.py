@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig, RotaryConfig
 from pocketbert.errors import UserError, did_you_mean
 from pocketbert.feedforward import FeedForwardConfig
 
@@ -124,6 +124,22 @@ def _deberta_v3(hidden_size: int, num_layers: int, num_attention_heads: int, int
         type_vocab_size=0,
         relative=RelativeConfig(buckets=256, max_distance=512),
         pooler="none",
+    )
+
+
+def _modernbert(hidden_size: int, num_layers: int, num_attention_heads: int, intermediate_size: int) -> EncoderConfig:
+    return _bert(hidden_size, num_layers, num_attention_heads, intermediate_size).replace(
+        model_type="modernbert",
+        vocab_size=50368,
+        layer_norm_eps=1e-5,
+        embedding_layer_norm_eps=1e-5,
+        max_position_embeddings=8192,
+        type_vocab_size=0,
+        pad_token_id=50283,
+        pooler="none",
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        rotary=RotaryConfig(theta=160000.0, local_theta=10000.0, window=128, global_every=3),
     )
 
 
@@ -344,6 +360,13 @@ PRESETS = _presets(
         "MiniLMv2 as released, multilingual 12x384 from XLM-R",
         117_640_704,
     ),
+    ("modernbert_base", _modernbert(768, 22, 12, 1152), "ModernBERT (Warner et al. 2024), table 4, base", 149_014_272),
+    (
+        "modernbert_large",
+        _modernbert(1024, 28, 16, 2624),
+        "ModernBERT (Warner et al. 2024), table 4, large",
+        394_781_696,
+    ),
 )
 
 
@@ -351,8 +374,8 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     """Counts floating-point operations for one text of `length` tokens, two per multiply-add.
 
     Counts matrix products: all linear maps and, in attention, queries by keys and probabilities by values, for all
-    heads and positions including padding, and in DeBERTa queries and keys by distances. Excludes embedding look-ups,
-    biases, norms, softmax, activations and heads.
+    heads and positions including padding, and in DeBERTa queries and keys by distances. A token in a local layer reads
+    1.5 windows at most, as in the graph. Excludes embedding look-ups, biases, norms, softmax, activations and heads.
 
     At 128 tokens this gives 22.35 B for BERT-base, 5.59 B for MobileBERT (5.39 B as released), 3.07 B for TINY and 1.25
     B for TinyBERT4. The papers report 22.5, 5.7 and 3.1 B (MobileBERT, table 4) and 1.2 B (TinyBERT, table 1).
@@ -368,15 +391,16 @@ def encoder_flops(config: EncoderConfig, length: int) -> int:
     if config.bottleneck:
         input_maps = 2 if source == "shared" else 1
         per_token += (input_maps + 1) * hidden * block
-    attention_products = 2 * length * length * attention
     if config.relative:
         # Queries and keys by the 2·length - 1 distances.
-        attention_products += 2 * length * (2 * length - 1) * attention
+        per_token += 2 * (2 * length - 1) * attention
 
-    multiply_adds = config.num_layers * (length * per_token + attention_products)
+    multiply_adds = config.num_layers * length * per_token
     for layer in range(config.num_layers):
+        window = config.rotary.window_of(layer) if config.rotary else None
+        multiply_adds += 2 * length * (length if window is None else min(length, 3 * window // 2)) * attention
         stacked, inner_size = config.feedforward_networks(layer)
-        multiply_adds += length * stacked * 2 * block * inner_size
+        multiply_adds += length * stacked * (2 if config.rotary is None else 3) * block * inner_size
     if config.embedding_projection != "none":
         multiply_adds += length * config.embedding_size * (3 if config.trigram else 1) * hidden
     if config.pooler == "tanh":

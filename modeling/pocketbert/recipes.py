@@ -149,8 +149,9 @@ _INT8 = Bounds(
 )
 _STATIC = replace(_INT8, largest_difference=0.8, rms_difference=0.2, label_agreement=0.96, mean_cosine=0.998)
 _INT4 = replace(_INT8, largest_difference=1.4, rms_difference=0.35, label_agreement=0.93, mean_cosine=0.94)
-# DeBERTa's logits are sums of products with other ranges, which calibration does not know.
-_STATIC_BLOCKS: tuple[BlockKind, ...] = ("plain", "bottleneck", "rotary")
+# Equalization and the operators' ranges know these blocks. DeBERTa's logits, for example, are sums of products with
+# different ranges.
+_STATIC_BLOCKS: tuple[BlockKind, ...] = ("plain", "bottleneck")
 _INT4_BLOCKS = {"tflite-2.16": "FULLY_CONNECTED with int4 weights in blocks (version 12)"}
 _QUANTIZERS = "pocketbert_export.quantization"
 _ROUNDINGS = "pocketbert.layers.fake_quantization"
@@ -253,6 +254,7 @@ RECIPES: dict[str, Recipe] = {
             wider="dynamic_wi8",
             quantizer=f"{_QUANTIZERS}.mixed_precision:mixed_file",
             calibration="required",
+            blocks=("plain", "bottleneck", "relative"),
             chooses_formats=True,
             unsupported=_INT4_BLOCKS,
         ),

@@ -49,6 +49,7 @@ LARGER: dict[str, EncoderConfig] = {
         model_type="albert", embedding_size=6, embedding_projection="output", layer_groups=1, hidden_dropout=0.0
     ),
     "deberta-v2": tiny.DEBERTA,
+    "modernbert": tiny.MODERNBERT,
 }
 families = pytest.mark.parametrize("family", FAMILIES)
 
@@ -159,9 +160,18 @@ def test_teacher_and_student(family: str, tmp_path: Path) -> None:
 def test_recipes(family: str) -> None:
     static = [recipe for recipe in RECIPES.values() if recipe.activations == "static"]
     _expect(family, "Recipes", lambda: [check_blocks(recipe, LARGER[family]) for recipe in static])
-    for recipe in RECIPES.values():
-        if recipe not in static:
-            check_blocks(recipe, LARGER[family])
+    for name in ("float32", "float16", "dynamic_wi8", "dynamic_wi4"):
+        check_blocks(RECIPES[name], LARGER[family])
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("family", [name for name, config in LARGER.items() if config.block in ("rotary", "relative")])
+def test_training_refuses_to_round_other_blocks(family: str, tmp_path: Path) -> None:
+    start = tiny_distillation.write_teacher(tmp_path / "model", LARGER[family].replace(num_layers=1))
+    data = tiny_distillation.task_data(start)
+    with pytest.raises(UserError, match="qat is for plain and bottleneck blocks; received (rotary|relative) blocks"):
+        pb.finetune(start, data, tmp_path / "run", qat="dynamic_wi8")
+    assert not (tmp_path / "run").exists()
 
 
 # BERT, RoBERTa, XLM-R and MobileBERT pass the gate in other tests of the default run.

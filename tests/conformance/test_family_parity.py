@@ -229,7 +229,8 @@ def test_discriminators_are_read_without_their_head(embedding_size, tmp_path):
 
 
 def test_every_family_is_compared():
-    assert {config.model_type for config, _ in CASES.values()} == FAMILIES.keys()
+    # ModernBERT has no TensorFlow class: tests/pocketbert/layers/test_rotary_block.py has PyTorch's outputs.
+    assert {config.model_type for config, _ in CASES.values()} == FAMILIES.keys() - {"modernbert"}
 
 
 @pytest.mark.usefixtures("eager")

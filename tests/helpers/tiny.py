@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig, RotaryConfig
 from pocketbert.feedforward import FeedForwardConfig
 
 BERT = EncoderConfig(
@@ -85,6 +85,17 @@ DEBERTA = BERT.replace(
     pooler="none",
 )
 
+MODERNBERT = BERT.replace(
+    model_type="modernbert",
+    num_layers=4,
+    layer_norm_eps=1e-5,
+    embedding_layer_norm_eps=1e-5,
+    type_vocab_size=0,
+    pooler="none",
+    hidden_dropout=0.1,
+    rotary=RotaryConfig(theta=160.0, local_theta=10.0, window=4, global_every=3),
+)
+
 FAMILIES = {
     "bert": BERT,
     "roberta": ROBERTA,
@@ -97,6 +108,7 @@ FAMILIES = {
     "ib_bert": IB_BERT,
     "efficientbert": EFFICIENTBERT,
     "deberta": DEBERTA,
+    "modernbert": MODERNBERT,
 }
 
 BATCH_LENGTHS = (7, 4, 6)

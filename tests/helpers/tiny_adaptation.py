@@ -15,6 +15,7 @@ from tiny_models import (
     tiny_distilbert,
     tiny_electra,
     tiny_mobilebert,
+    tiny_modernbert,
     tiny_roberta,
     tiny_xlm_roberta,
 )
@@ -32,7 +33,7 @@ WORDS = "the cat cats sat on mat charming journey journeys film better don't caf
 # Subwords of these words, so that most of them have several tokens.
 PIECES = [*"[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat charm journey film bet don cafe stra . ' a".split()]
 PIECES += [f"##{piece}" for piece in "s ing ter ß e t ss".split()] + ["##r", "t", "s"]
-# Family -> architecture, tokenizer and transformers' class. MiniLM is a BERT, here with XLM-R's tokenizer.
+# Family -> architecture, tokenizer and transformers' class, empty for none. MiniLM is a BERT, with XLM-R's tokenizer.
 FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "bert": (tiny_bert(), "wordpiece", "TFBertForMaskedLM"),
     "roberta": (tiny_roberta(pooler="none"), "byte_bpe", "TFRobertaForMaskedLM"),
@@ -44,6 +45,7 @@ FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "minilm": (tiny_bert(num_layers=3, activation="gelu"), "unigram", "TFBertForMaskedLM"),
     "mobilebert": (tiny_mobilebert("bottleneck"), "wordpiece", "TFMobileBertForMaskedLM"),
     "albert": (tiny_albert(pooler="none"), "wordpiece", "TFAlbertForMaskedLM"),
+    "modernbert": (tiny_modernbert(), "byte_bpe", ""),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig, TaskConfig
+from pocketbert.configs import BottleneckConfig, EncoderConfig, RelativeConfig, RotaryConfig, TaskConfig
 from pocketbert.presets import PRESETS
 
 SENTIMENT = TaskConfig(kind="classification", name="sst2", labels=("bad", "so so", "good"), dropout=0.2)
@@ -63,6 +63,12 @@ def tiny_albert(**changes: object) -> EncoderConfig:
 def tiny_deberta(**changes: object) -> EncoderConfig:
     relative = RelativeConfig(buckets=6, max_distance=_TINY["max_position_embeddings"])
     return PRESETS["deberta_v3_small"].config.replace(**(_TINY | {"relative": relative} | changes))
+
+
+def tiny_modernbert(**changes: object) -> EncoderConfig:
+    rotary = RotaryConfig(theta=160.0, local_theta=10.0, window=4, global_every=3)
+    changes = {"num_attention_heads": 2, "head_size": 10, "rotary": rotary} | changes
+    return PRESETS["modernbert_base"].config.replace(**(_TINY | {"pad_token_id": 1} | changes))
 
 
 def random_tensors(config: EncoderConfig, tasks: tuple = (), seed: int = 3) -> dict[str, np.ndarray]:

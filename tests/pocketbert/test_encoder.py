@@ -88,6 +88,9 @@ def test_features_by_name_and_by_layer_agree(config: EncoderConfig) -> None:
     np.testing.assert_array_equal(some["hidden_states"][0], every["hidden_states"][3])
     np.testing.assert_array_equal(some["hidden_states"][1], every["hidden_states"][0])
     np.testing.assert_array_equal(some["attention_logits"][0], every["attention_logits"][2])
+    if config.rotary is not None:
+        normalized = model.encoder.final_norm(every["hidden_states"][-1])
+        np.testing.assert_array_equal(model(inputs)["sequence_output"], normalized)
     if config.pooler != "none":
         outputs = model(inputs)
         np.testing.assert_array_equal(outputs["sequence_output"], every["hidden_states"][-1])

@@ -91,6 +91,8 @@ def structures(
             # All layers are the even ones, and the last one is, too.
             if layers in [_layers(other, count, total) for other in _LAYERS[: _LAYERS.index(which)]]:
                 continue
+            if teacher.rotary is not None and teacher.rotary.unlike_layers(layers):
+                continue
             yield (
                 f"{kind}, first token" if first_token else kind,
                 Structure(

@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pocketbert.configs import EncoderConfig
+from pocketbert.configs import BlockKind, EncoderConfig
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+from pocketbert_export.conversion.pre_norm import fold_pre_norm
 
+# Blocks whose keys and values are linear maps of their inputs alone.
+_WITHOUT_POSITIONS: tuple[BlockKind, ...] = ("plain", "bottleneck")
 APPLIED = "applied"
 OFF = "off"
 
@@ -52,7 +55,10 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
         "first_token_only": first_token,
         "attend_to_inputs": attention,
         "fold_beta": _why_not_fold_beta(model.config),
+        "fold_pre_norm": "" if model.config.block == "rotary" else f"does not suit {model.config.block} blocks",
     }
+    if model.config.block not in _WITHOUT_POSITIONS:
+        unsuited["attend_to_inputs"] = f"does not suit {model.config.block} blocks: their keys depend on positions"
     decided = {
         name: OFF if getattr(graph_optimizations, name) is False else unsuited[name] or APPLIED
         for name in GRAPH_OPTIMIZATIONS
@@ -88,6 +94,9 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
         scaled_residuals = tuple(path.removesuffix(_FACTOR) for path in paths)
     if is_applied(decided["fold_beta"]):
         tensors = fold_beta(config, tensors)
+    if is_applied(decided["fold_pre_norm"]):
+        tensors = fold_pre_norm(config, tensors)
+        config = config.replace(norm="rms")
     graph = GraphForm(
         fused_projections=is_applied(decided["fuse_projections"]),
         first_token_only=is_applied(decided["first_token_only"]),
@@ -172,6 +181,8 @@ def fold_beta(config: EncoderConfig, tensors: Tensors) -> Tensors:
 
 
 def _why_not_fold_beta(config: EncoderConfig) -> str:
+    if config.block == "rotary":
+        return "does not suit rotary blocks: their norms have no beta"
     if config.norm != "layer_norm":
         return f"does not suit norm={config.norm!r}"
     if config.layer_groups is not None:

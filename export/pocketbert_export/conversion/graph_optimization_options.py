@@ -22,6 +22,7 @@ class GraphOptimizations:
       attend_to_inputs: with first_token_only, map the last layer's query and context instead of every token's key and
         value (default: in recipes for CPUs; NPUs and GPUs take the usual form, because export can scale its ranges).
       fold_beta: fold LayerNorm's beta into the dense layers behind it.
+      fold_pre_norm: fold gamma and centring of ModernBERT's norms into the dense layers around them.
     """
 
     GROUP: ClassVar = "Graph optimizations"
@@ -32,6 +33,7 @@ class GraphOptimizations:
     first_token_only: bool = True
     attend_to_inputs: bool | None = None
     fold_beta: bool = True
+    fold_pre_norm: bool = True
 
     def for_recipe(self, recipe: Recipe) -> GraphOptimizations:
         """Resolves the defaults for a recipe."""

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pocketbert.activation_stats import FLOAT16_MAX
-from pocketbert.configs import TaskConfig
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.layers.relative_attention import num_exported_values
 from pocketbert.recipes import WeightType
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.checks.outputs import Check, count_check
@@ -47,15 +48,32 @@ def check_signatures(
     return count_check("signatures", problems, "; ".join(problems) or sound)
 
 
+def constant_bytes(config: EncoderConfig, lengths: Sequence[int], weights: WeightType) -> float:
+    """Counts the bytes of a file's large constants that are no weights, from the lengths of its signatures.
+
+    Rotary tables and masks of local attention are float32. DeBERTa's products by distance have the type `weights`, but
+    int8 instead of int4.
+    """
+    if config.relative is not None:
+        return num_exported_values(config, lengths) * BYTES_PER_WEIGHT["int8" if weights == "int4" else weights]
+    if config.rotary is None:
+        return 0.0
+    # Cosines and sines of queries and keys, in global and in local layers.
+    tables = sum(8 * length * config.head_size for length in lengths)
+    most = 3 * config.rotary.window // 2
+    masks = sum(min(length, most) * min(length, config.rotary.window) for length in lengths)
+    return 4.0 * (tables + masks)
+
+
 def check_size(
-    histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType, distances: int = 0
+    histogram: OpHistogram, shapes: Iterable[tuple[int, ...]], weights: WeightType, constants: float = 0.0
 ) -> Check:
     """Checks the size against the float model's weights: none stored wider than in the recipe, and none twice.
 
-    Matrices and DeBERTa's constants for distances have the type `weights`, the latter int8 instead of int4; vectors and
-    small matrices are float32 in every recipe. `distances` is the number of values in these constants.
+    Matrices have the type `weights`; vectors and small matrices are float32 in every recipe. `constants` are the bytes
+    of the graph's large constants (`constant_bytes`).
     """
-    expected = distances * BYTES_PER_WEIGHT["int8" if weights == "int4" else weights]
+    expected = constants
     for shape in shapes:
         size = math.prod(shape)
         if len(shape) < 2 or size < FEWEST_QUANTIZED:

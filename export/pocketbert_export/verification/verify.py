@@ -15,7 +15,6 @@ from typing import Any
 
 from pocketbert.data.examples import LabelledData
 from pocketbert.encoder import INPUT_NAMES
-from pocketbert.layers.relative_attention import num_exported_values
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.recipes import RECIPES, Bounds
@@ -260,8 +259,9 @@ def _verify(
         same_task = file_checks.check_task(bundle.task, reference.task)
         checks.append(same_task)
         shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-        distances = num_exported_values(reference.config, bundle.lengths) if reference.config.relative else 0
-        checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights, distances))
+        weights = get_recipe(bundle.recipe).weights
+        constants = file_checks.constant_bytes(reference.config, bundle.lengths, weights)
+        checks.append(file_checks.check_size(histogram, shapes, weights, constants))
         checks.append(check_weights(bundle.model_path.read_bytes(), reference))
         # Outputs for other ids or another task cannot be compared.
         reference = reference if tokenizer.passed and same_task.passed else None

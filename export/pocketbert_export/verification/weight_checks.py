@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pocketbert.configs import EncoderConfig
 from pocketbert.layers.relative_attention import distance_rows
+from pocketbert.layers.rotary_positions import rotations
 from pocketbert.model import Model
 from pocketbert_export.checks.outputs import Check
 from pocketbert_export.tflite.graph import Constant, constants, read_model
@@ -38,6 +40,8 @@ _SAMPLED_DISTANCES = 4
 # Rows for the fit of the factors per input, and number of fits.
 _FITTED_ROWS, _FITS = 512, 3
 _TINY = 1e-12
+# Far above the padding bias, far below weights.
+_MASKED = -1e4
 # With fewer rows, factors per input would fit anything.
 _FEWEST_ROWS = 8
 # A matrix differs from another weight by nearly 1.
@@ -86,8 +90,8 @@ def check_weights(content: bytes, model: Model) -> Check:
     by_distance = distance_tables(model) if model.config.relative else {}
     worst, worst_row, compared, problems = 0.0, "", set(), []
     for constant in constants(read_model(content), 2 * model.config.embedding_size):
-        # Masks of single-query attention have zeros and ones.
-        if constant.values.ndim < 2 or np.isin(constant.values, (0, 1)).all():
+        # Masks of single-query attention have zeros and ones, those of local attention zeros and the padding bias.
+        if constant.values.ndim < 2 or (np.isin(constant.values, (0, 1)) | (constant.values <= _MASKED)).all():
             continue
         differences = row_differences(constant, weights, free=free)
         if by_distance and constant.values.ndim == 4:
@@ -166,6 +170,8 @@ def stored_weights(model: Model) -> dict[str, np.ndarray]:
     stored = {path: values if path.endswith(".table") else values.T for path, values in matrices.items()}
     last_key = f"encoder.layers.{config.num_stored_layers - 1}.attention.key.kernel"
     stored[f"{last_key}, not transposed"] = matrices[last_key]
+    if config.rotary is not None:
+        return {**stored, **_of_rotary(config, stored)}
     if not config.has_position_table:
         return stored
     positions = matrices[_POSITIONS][config.position_offset :]
@@ -181,6 +187,18 @@ def _largest(path: str, values: np.ndarray, fitted: np.ndarray, constant: Consta
     bounds = np.maximum(floor, _ROUNDINGS * _rounding(fitted, constant.kind, per_tensor=constant.per_tensor))
     row = int((errors / bounds).argmax())
     return RowDifference(path, row, float(errors[row]), float(errors[row] / bounds[row]))
+
+
+def _of_rotary(config: EncoderConfig, stored: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tables of rotary positions, and the kernels without their mean over outputs (`fold_pre_norm`)."""
+    assert config.rotary is not None
+    writers = [path for path in stored if path.endswith(("attention.output.kernel", "feed_forwards.0.output.kernel"))]
+    others = {f"{path}, centred": stored[path] - stored[path].mean(axis=0) for path in writers}
+    for name, theta in (("global", config.rotary.theta), ("local", config.rotary.local_theta)):
+        tables = rotations(config.max_position_embeddings, config.head_size, theta)
+        for function, table in zip(("cosines", "sines"), tables, strict=True):
+            others[f"{name} {function}.table"] = np.asarray(table)
+    return others
 
 
 def _most_alike(values: np.ndarray, weights: Mapping[str, np.ndarray], *, free: bool) -> str | None:

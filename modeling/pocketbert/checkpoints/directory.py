@@ -276,7 +276,12 @@ def write_directory(
         if embeds and weight.startswith("heads."):
             continue
         array = np.asarray(tensors_by_path[weight], dtype=np.float32)
-        arrays[spec.name] = np.ascontiguousarray(array.T if spec.transpose else array)
+        array = np.ascontiguousarray(array.T if spec.transpose else array)
+        if spec.stored_rows is None:
+            arrays[spec.name] = array
+        else:
+            whole = arrays.setdefault(spec.name, np.empty(spec.stored_shape, np.float32))
+            whole[spec.first_row : spec.first_row + len(array)] = array
     with new_directory(path, MODEL_KIND, overwrite=overwrite) as folder:
         if embeds:
             write_modules(folder, tasks[0], config.hidden_size, tensors_by_path)
@@ -329,16 +334,21 @@ def _read_tensors(
     remedy = f"; if they belong to a head that you do not need, {load_headless()}" if not headless else ""
     problems += name_problems("tensors", set(named), named.keys() & present.keys() | extra, remedy)
     for name in sorted(named.keys() & present.keys()):
-        tensor, shape = present[name], named[name].shape
+        tensor, shape = present[name], named[name].stored_shape
         if tensor.shape != shape:
             problems.append(f"{name} must have shape {list(shape)}; received {list(tensor.shape)}")
         if tensor.dtype not in _NUMPY_TYPES:
             problems.append(f"{name} must be of type {', '.join(sorted(_NUMPY_TYPES))}; received {tensor.dtype}")
     if problems or not reads_values:
         return {}
-    tensors = {}
+    tensors, whole = {}, dict[str, np.ndarray]()
     for path, spec in by_path.items():
-        array = present[spec.name].read().astype(np.float32, copy=False)
+        if spec.name not in whole:
+            # A tensor with several weights is read once. They follow each other.
+            whole = {spec.name: present[spec.name].read().astype(np.float32, copy=False)}
+        array = whole[spec.name]
+        if spec.stored_rows is not None:
+            array = array[spec.first_row : spec.first_row + spec.shape[0]]
         tensors[path] = array.T if spec.transpose else array
     return tensors
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pocketbert.checkpoints import family_keys as keys
 from pocketbert.checkpoints.cross_encoders import cross_encoder_activation, cross_encoder_config
@@ -63,7 +63,8 @@ def read_config(
         return read_own(content)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         types = [*FAMILIES, *(OWN_PREFIX + name for name in FAMILIES)]
-        hint = did_you_mean(str(model_type), types)
+        other = keys.UNSUPPORTED.get(str(model_type))
+        hint = f", which is {other}; choose another model" if other else did_you_mean(str(model_type), types)
         raise UserError(f"config.json: model_type must be one of {', '.join(types)}; received {model_type!r}{hint}")
 
     family = family_of(model_type)
@@ -71,7 +72,7 @@ def read_config(
     block = own_block(content, {"pooler", "tasks"}, problems)
     same_as = {**family.same_as, **keys.SAME_AS}
     of_heads = {**keys.FIXED_OF_HEADS, **family.fixed_of_heads}
-    others = {"model_type", OWN_KEY, *same_as, *keys.TASK_KEYS, *keys.HARMLESS, *of_heads}
+    others = {"model_type", OWN_KEY, *same_as, *keys.TASK_KEYS, *keys.HARMLESS, *of_heads, *family.harmless}
     fixed = {**keys.FIXED, **family.fixed, **({} if headless else of_heads)}
     values = family.bert_values(read_values(content, family.keys, fixed=fixed, known=others, problems=problems))
     for key, same in same_as.items():
@@ -98,7 +99,9 @@ def read_config(
 
 def write_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str, Any]:
     """Returns a config.json's content; `read_config` restores `config` and `tasks` exactly from it."""
-    if len({task.kind for task in tasks}) < len(tasks) or any(task.pooling or task.pairs for task in tasks):
+    has_pooling = bool(family_of(config.model_type).pooling_key)
+    own_heads = [task for task in tasks if task.pairs or (task.pooling and not has_pooling)]
+    if len({task.kind for task in tasks}) < len(tasks) or own_heads:
         return own_config(config, tasks)
     content = _transformers_config(config, tasks)
     names = {spec.name for spec in tensor_specs(config, tasks).values()}
@@ -210,6 +213,10 @@ def _tasks(
     default_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
     dropout = options.get("classifier_dropout", 0.0) if "classifier_dropout" in present else default_dropout
     activation = cross_encoder_activation(present, len(labels), kinds, problems)
+    key = family_of(content["model_type"]).pooling_key
+    pooling: Literal["mean"] | None = "mean" if key and values.get(key) == "mean" else None
+    if key and values.get(key, "cls") not in ("cls", "mean"):
+        problems.append(f"{key} must be cls or mean; received {values.get(key)!r}")
     tasks_found = []
     for kind, rules in TASK_RULES.items():
         if kind not in kinds:
@@ -223,6 +230,7 @@ def _tasks(
                     name=options.get("finetuning_task", ""),
                     labels=labels if rules.min_labels else (),
                     dropout=float(dropout) if _has_dropout(rules) else 0.0,
+                    pooling=pooling if rules.head == "sentence" else None,
                     activation=activation if rules.num_outputs == 1 else None,
                 )
             )
@@ -300,6 +308,8 @@ def _transformers_config(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> 
     for task in tasks:
         if task.name:
             content.setdefault("finetuning_task", task.name)
+        if family.pooling_key and task.rules.head == "sentence":
+            content[family.pooling_key] = task.pooling or "cls"
         if _has_dropout(task.rules):
             content.setdefault(family.key("classifier_dropout"), task.dropout)
         content |= cross_encoder_config(task)

@@ -21,7 +21,7 @@ from pocketbert._keras import tf_keras
 from pocketbert.checkpoints.directory import VOCAB_NAME
 from pocketbert.checkpoints.model_garden_variables import bert_variables, mobilebert_variables
 from pocketbert.checkpoints.name_maps import tensor_specs
-from pocketbert.configs import BottleneckConfig, EncoderConfig, block_problem
+from pocketbert.configs import BottleneckConfig, EncoderConfig
 from pocketbert.errors import UserError, first_line, raise_if_any
 from pocketbert.files import write_text
 from pocketbert.json_reading import has_type
@@ -190,7 +190,7 @@ def write_model_garden(
 def _official_config(config: EncoderConfig) -> Any:
     from official.nlp.configs import encoders
 
-    problems = [problem for problem in [block_problem(config, ("plain", "bottleneck"), "Model Garden")] if problem]
+    problems = config.block_problems("Model Garden", ("plain", "bottleneck"), "write a directory of transformers")
     if config.feedforward:
         problems.append("feedforward must be None; received expressions")
     if config.norm == "layer_norm":

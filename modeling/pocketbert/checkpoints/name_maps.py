@@ -26,11 +26,26 @@ class TensorSpec:
       name: name in the file.
       shape: stored shape.
       transpose: whether the canonical weight is the transpose.
+      first_row: first of its rows in the stored tensor.
+      stored_rows: number of rows in the stored tensor, which holds other weights, too; None for one weight alone.
     """
 
     name: str
     shape: tuple[int, ...]
     transpose: bool = False
+    first_row: int = 0
+    stored_rows: int | None = None
+
+    @property
+    def weight_name(self) -> str:
+        """The weight's name: that of its tensor, with its rows if it is a part, such as `….Wqkv.weight.0-767`."""
+        last_row = self.first_row + self.shape[0] - 1
+        return self.name if self.stored_rows is None else f"{self.name}.{self.first_row}-{last_row}"
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the tensor in the file."""
+        return self.shape if self.stored_rows is None else (self.stored_rows, *self.shape[1:])
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:
@@ -66,9 +81,11 @@ def parameter_count(config: EncoderConfig, tasks: Sequence[TaskConfig] = ()) -> 
 
 
 def has_head(config: EncoderConfig, task: TaskConfig, tensor_names: Collection[str]) -> bool:
-    """Whether a head's first tensor is in a model directory."""
-    first = next(spec for path, spec in tensor_specs(config, [task]).items() if path.startswith("heads."))
-    return first.name in tensor_names
+    """Whether a head's first tensor of its own is in a model directory."""
+    specs = [spec for path, spec in tensor_specs(config, [task]).items() if path.startswith("heads.")]
+    # Heads of any kind begin with the same prediction layers.
+    own = specs[-1] if family_of(config.model_type).has_prediction_layers else specs[0]
+    return own.name in tensor_names
 
 
 def modern_name(name: str) -> str:
@@ -105,6 +122,11 @@ def _encoder(config: EncoderConfig, family: Family, *, has_sentence_head: bool) 
         yield from (kernel,) if config.embedding_projection == "factors" else (kernel, bias)
     yield from _norm(config, "encoder.embeddings.norm", f"{stored}.LayerNorm", early_width)
 
+    if config.rotary is not None:
+        for index in range(config.num_layers):
+            yield from _rotary_layer(config, index)
+        yield "encoder.final_norm.gamma", TensorSpec("bert.final_norm.weight", (hidden,))
+        return
     if config.relative:
         yield _table("encoder.relative.embedding", "bert.encoder.rel_embeddings", 2 * config.relative.buckets, hidden)
         yield from _norm(config, "encoder.relative.norm", "bert.encoder.LayerNorm", hidden)
@@ -150,15 +172,40 @@ def _encoder(config: EncoderConfig, family: Family, *, has_sentence_head: bool) 
         yield from _linear("encoder.pooler", stored, hidden, hidden)
 
 
+def _rotary_layer(config: EncoderConfig, index: int) -> _Specs:
+    """ModernBERT's layer: several maps in one tensor, and no biases."""
+    path, stored = f"encoder.layers.{index}", f"bert.encoder.layer.{index}"
+    hidden, attention, inner = config.hidden_size, config.attention_size, config.intermediate_size
+    has_norms = config.norm == "layer_norm"
+    if index and has_norms:
+        yield f"{path}.attention.norm.gamma", TensorSpec(f"{stored}.attn_norm.weight", (hidden,))
+    yield from _stacked(f"{path}.attention", ("query", "key", "value"), f"{stored}.attn.Wqkv", hidden, attention)
+    yield f"{path}.attention.output.kernel", TensorSpec(f"{stored}.attn.Wo.weight", (hidden, attention), transpose=True)
+    path = f"{path}.feed_forwards.0"
+    if has_norms:
+        yield f"{path}.norm.gamma", TensorSpec(f"{stored}.mlp_norm.weight", (hidden,))
+    yield from _stacked(path, ("intermediate", "gate"), f"{stored}.mlp.Wi", hidden, inner)
+    yield f"{path}.output.kernel", TensorSpec(f"{stored}.mlp.Wo.weight", (hidden, inner), transpose=True)
+
+
+def _stacked(path: str, maps: Sequence[str], stored: str, inputs: int, outputs: int) -> _Specs:
+    """Linear maps without biases in one tensor, one below the other."""
+    for position, name in enumerate(maps):
+        spec = TensorSpec(f"{stored}.weight", (outputs, inputs), True, position * outputs, len(maps) * outputs)
+        yield f"{path}.{name}.kernel", spec
+
+
 def _head(config: EncoderConfig, family: Family, task: TaskConfig, *, has_own_name: bool) -> _Specs:
     """A head's tensors, in the layout from its row in `TASK_RULES`."""
     path, rules = f"heads.{task.kind}", task.rules
     if rules.head == "linear":
+        if family.has_prediction_layers:
+            yield from _prediction_layers(config, f"{path}.dense", f"{path}.norm", "head")
         yield from _linear(f"{path}.output", rules.tensor, config.hidden_size, _num_outputs(task))
     elif rules.head == "sentence":
         yield from _sentence_head(config, family, task, has_own_name=has_own_name)
     elif rules.head == "masked_lm":
-        yield from _masked_lm_head(config, path)
+        yield from _masked_lm_head(config, family, path)
     elif rules.head == "parts":
         for part in task.tasks or ():
             # No class in transformers has these heads, so all weights have their own paths, even those of a known part.
@@ -179,6 +226,11 @@ def _sentence_head(config: EncoderConfig, family: Family, task: TaskConfig, *, h
     stored = task.rules.tensor if has_own_name else "classifier"
     # No class in transformers has these heads, so none may find their weights.
     width, of_pairs = (4 * hidden, "pair_") if task.pairs == "separate" else (hidden, "")
+    if family.has_prediction_layers:
+        own_name = f"{stored}.head" if has_own_name else "head"
+        yield from _prediction_layers(config, f"{path}.dense", f"{path}.norm", own_name)
+        yield from _linear(f"{path}.output", of_pairs + stored, width, _num_outputs(task))
+        return
     if task.pooling == "mean":
         yield from _linear(f"{path}.output", f"{of_pairs}mean_{stored}", width, _num_outputs(task))
         return
@@ -189,8 +241,12 @@ def _sentence_head(config: EncoderConfig, family: Family, task: TaskConfig, *, h
     yield from _linear(f"{path}.output", of_pairs + stored + family.sentence_output, width, _num_outputs(task))
 
 
-def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:
+def _masked_lm_head(config: EncoderConfig, family: Family, path: str) -> _Specs:
     stored = "cls.predictions"
+    if family.has_prediction_layers:
+        yield from _prediction_layers(config, f"{path}.transform", f"{path}.norm", "head")
+        yield f"{path}.bias", TensorSpec(f"{stored}.bias", (config.vocab_size,))
+        return
     # The word table, joined by `extra_table` for trigram inputs, makes the logits and must have this width.
     width = config.hidden_size if config.trigram else config.embedding_size
     yield from _linear(f"{path}.transform", f"{stored}.transform.dense", config.hidden_size, width)
@@ -201,6 +257,12 @@ def _masked_lm_head(config: EncoderConfig, path: str) -> _Specs:
     if extra := width - config.embedding_size:
         # Stored transposed, although it is no linear map: transformers multiplies by it from the other side.
         yield f"{path}.extra_table", TensorSpec(f"{stored}.dense.weight", (extra, config.vocab_size), transpose=True)
+
+
+def _prediction_layers(config: EncoderConfig, dense: str, norm: str, stored: str) -> _Specs:
+    hidden = config.hidden_size
+    yield f"{dense}.kernel", TensorSpec(f"{stored}.dense.weight", (hidden, hidden), transpose=True)
+    yield f"{norm}.gamma", TensorSpec(f"{stored}.norm.weight", (hidden,))
 
 
 def _table(path: str, stored: str, rows: int, width: int) -> tuple[str, TensorSpec]:
@@ -215,4 +277,5 @@ def _linear(path: str, stored: str, inputs: int, outputs: int) -> _Specs:
 def _norm(config: EncoderConfig, path: str, stored: str, width: int) -> _Specs:
     if config.norm != "identity":
         yield f"{path}.gamma", TensorSpec(f"{stored}.weight", (width,))
-        yield f"{path}.beta", TensorSpec(f"{stored}.bias", (width,))
+        if config.rotary is None:
+            yield f"{path}.beta", TensorSpec(f"{stored}.bias", (width,))

@@ -43,7 +43,8 @@ def supernet_config(base: EncoderConfig, *, keep_operations: bool = False) -> En
 
 def inheritance_problems(supernet: EncoderConfig, candidate: EncoderConfig) -> list[str]:
     """Reasons why a candidate is not a part of a supernet, one sentence each."""
-    problems = []
+    # Slices of kernels are parts of a supernet in these blocks.
+    problems = supernet.block_problems("a supernet", ("plain", "bottleneck"), "search without one")
     for item in dataclasses.fields(EncoderConfig):
         value, expected = getattr(candidate, item.name), getattr(supernet, item.name)
         if item.name not in _FREE_FIELDS and value != expected:

@@ -190,6 +190,9 @@ def _layer_problems(student: EncoderConfig, teacher: EncoderConfig, layers: Sequ
         teacher.sources(layers)
     except UserError as error:
         problems.append(str(error))
+    else:
+        if teacher.rotary is not None:
+            problems += teacher.rotary.unlike_layers(layers)
     for item in dataclasses.fields(EncoderConfig):
         value, expected = getattr(student, item.name), getattr(teacher, item.name)
         if item.name not in _FREE_FIELDS and value != expected:

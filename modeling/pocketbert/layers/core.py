@@ -93,8 +93,9 @@ def project(pairs: Sequence[tuple[tf.Tensor, Dense | None]], *, fused: bool) -> 
             outputs[positions[0]] = linears[0](x)
             continue
         kernel = tf.concat([linear.kernel for linear in linears], axis=1)
-        bias = tf.concat([linear.bias for linear in linears], axis=0)
-        parts = tf.split(affine(x, kernel, bias), [linear.bias.shape[0] for linear in linears], axis=-1)
+        biases = [linear.bias for linear in linears]
+        bias = None if biases[0] is None else tf.concat(biases, axis=0)
+        parts = tf.split(affine(x, kernel, bias), [linear.kernel.shape[1] for linear in linears], axis=-1)
         outputs.update(zip(positions, parts, strict=True))
     return [outputs[position] for position in range(len(pairs))]
 
@@ -162,12 +163,13 @@ class LayerNorm(tf_keras.layers.Layer):
     Args:
       size: number of features.
       epsilon: added to the variance.
+      beta: whether there is a beta.
     """
 
-    def __init__(self, size: int, epsilon: float) -> None:
+    def __init__(self, size: int, epsilon: float, *, beta: bool = True) -> None:
         super().__init__()
         self.gamma = self.add_weight("gamma", [size], initializer="ones")
-        self.beta = self.add_weight("beta", [size], initializer="zeros")
+        self.beta: Any = self.add_weight("beta", [size], initializer="zeros") if beta else None
         self._epsilon = epsilon
         self._early = False
 
@@ -184,8 +186,30 @@ class LayerNorm(tf_keras.layers.Layer):
         inverse = tf.math.rsqrt(variance + self._epsilon)
         if self._early:
             return tf.cast(centered * self.gamma * inverse, x.dtype) + self.beta
-        normalized = tf.cast(centered * inverse, x.dtype)
-        return normalized * self.gamma + self.beta
+        scaled = tf.cast(centered * inverse, x.dtype) * self.gamma
+        return scaled if self.beta is None else scaled + self.beta
+
+
+class RootMeanSquareNorm(tf_keras.layers.Layer):
+    """x / sqrt(mean(x²) + epsilon) over the last axis, computed in float32: a LayerNorm of centred features.
+
+    Args:
+      size: number of features.
+      epsilon: added to the mean square.
+      gamma: whether there is a gamma.
+    """
+
+    def __init__(self, size: int, epsilon: float, *, gamma: bool = False) -> None:
+        super().__init__()
+        self.gamma: Any = self.add_weight("gamma", [size], initializer="ones") if gamma else None
+        self._epsilon = epsilon
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Maps [..., size] to the same shape."""
+        wide = tf.cast(x, tf.float32)
+        mean_square = tf.reduce_mean(wide * wide, axis=-1, keepdims=True)
+        normalized = tf.cast(wide * tf.math.rsqrt(mean_square + self._epsilon), x.dtype)
+        return normalized if self.gamma is None else normalized * self.gamma
 
 
 class NoNorm(tf_keras.layers.Layer):
@@ -226,10 +250,12 @@ def add_residual(x: tf.Tensor, residual: tf.Tensor, scale: ResidualScale | None)
     return x + (residual if scale is None else scale(residual))
 
 
-def make_norm(norm: Norm, size: int, epsilon: float) -> tf_keras.layers.Layer:
-    """Creates a configuration's norm layer."""
+def make_norm(norm: Norm, size: int, epsilon: float, *, beta: bool = True) -> tf_keras.layers.Layer:
+    """Creates a configuration's norm layer; a LayerNorm can do without beta."""
     if norm == "layer_norm":
-        return LayerNorm(size, epsilon)
+        return LayerNorm(size, epsilon, beta=beta)
+    if norm == "rms":
+        return RootMeanSquareNorm(size, epsilon)
     return NoNorm(size) if norm == "no_norm" else Identity()
 
 

@@ -25,6 +25,8 @@ class Embeddings(RoundingLayer):
     RoBERTa and XLM-R: positions count from `position_offset`, whatever the ids are. transformers counts the ids except
     `pad_token_id`. Both agree at real tokens if padding is on the right and no real token is `pad_token_id`. With one
     segment row (`type_vocab_size` 1) or none, segment ids are not read.
+
+    ModernBERT has word embeddings only, and a norm without beta.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -38,7 +40,8 @@ class Embeddings(RoundingLayer):
         if config.embedding_projection != "none":
             inputs = config.embedding_size * (3 if config.trigram else 1)
             self.projection = Dense(inputs, config.hidden_size, bias=config.embedding_projection != "factors")
-        self.norm = make_norm(config.norm, width, config.embedding_layer_norm_eps)
+        norm = "layer_norm" if config.norm == "rms" else config.norm
+        self.norm = make_norm(norm, width, config.embedding_layer_norm_eps, beta=config.rotary is None)
         self.dropout = Dropout(config.hidden_dropout)
         self._config = config
         self.padding_after_texts = False

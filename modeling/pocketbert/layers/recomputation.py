@@ -15,6 +15,7 @@ def recomputed(
     block: Any,
     x: tf.Tensor,
     mask_bias: tf.Tensor,
+    *,
     wanted: Sequence[str],
     is_last: bool,
     relative: tf.Tensor | None = None,
@@ -37,8 +38,8 @@ def recomputed(
 
     def run(x: tf.Tensor, relative: tf.Tensor | None = None) -> list[tf.Tensor]:
         with _seeded(layers, seeds):
-            options = {"wanted": wanted, "training": True, "is_last": is_last, "relative": relative}
-            output, features = block(x, mask_bias, **options)
+            options = {} if relative is None else {"relative": relative}
+            output, features = block(x, mask_bias, wanted=wanted, training=True, is_last=is_last, **options)
         return [output, *(features[name] for name in wanted)]
 
     # Only arguments and variables get gradients.

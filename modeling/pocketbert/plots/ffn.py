@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import evaluate
 from pocketbert.files import write_bytes, write_text
 from pocketbert.layers.core import activate, feedforward_operations
@@ -57,6 +57,8 @@ def ffn_surface(config: EncoderConfig, points: int = 81) -> np.ndarray:
             f"a feed-forward plot needs layers without bottleneck; received model type {config.model_type}; pass "
             "another model"
         )
+    remedy = "pass another model"
+    raise_if_any(config.block_problems("a feed-forward plot", ("plain", "relative"), remedy), "plot")
     axis = tf.linspace(tf.constant(LOW, tf.float64), HIGH, points)
     x = tf.reshape(tf.stack(tf.meshgrid(axis, axis, indexing="ij"), -1), [-1, _WIDTH])
     for layer in range(config.num_layers):

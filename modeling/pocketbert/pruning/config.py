@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pocketbert.checkpoints.families.registry import FAMILIES
-from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.configs import BlockKind, EncoderConfig, TaskConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert_runtime.heads_config import described_heads
 
 if TYPE_CHECKING:
     from pocketbert.model import Model
+
+
+# Blocks with heads and neurons that can be cut.
+_NARROWABLE: tuple[BlockKind, ...] = ("plain",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,13 +80,19 @@ class PruneConfig:
         problems = []
         cuts = self.cuts_widths(teacher) or self.embedding_rank is not None
         if teacher.feedforward or (cuts and not can_be_narrowed(teacher)):
-            titles = [family.title for family in FAMILIES.values() if not family.has_bottlenecks]
+            titles = [
+                family.title
+                for family in FAMILIES.values()
+                if not family.has_bottlenecks and family.block in _NARROWABLE
+            ]
             kind = "an EfficientBERT" if teacher.feedforward else f"a {teacher.model_type}"
             remedy = "" if teacher.feedforward else "; turn heads, intermediate_size and embedding_rank off"
             problems.append(
                 f"the teacher must be a {', '.join(titles[:-1])} or {titles[-1]}, without bottlenecks and stacked "
                 f"feed-forward networks; received {kind}{remedy}"
             )
+        if teacher.rotary is not None and max(self.kept_layers(teacher)) <= teacher.num_layers:
+            problems += teacher.rotary.unlike_layers(self.kept_layers(teacher))
         last = max(self.teacher_layers, default=0)
         if last > teacher.num_layers:
             problems.append(
@@ -143,7 +153,7 @@ class PruneConfig:
 
 def can_be_narrowed(teacher: EncoderConfig) -> bool:
     """Whether heads, neurons and the word embedding can be cut, and not only layers."""
-    return not (teacher.bottleneck or teacher.feedforward or teacher.num_feedforward_networks > 1)
+    return teacher.block in _NARROWABLE and not (teacher.feedforward or teacher.num_feedforward_networks > 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

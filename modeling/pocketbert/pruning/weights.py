@@ -69,7 +69,8 @@ def prune_weights(
         cuts["feed_forwards.0.intermediate"] = neurons
         for name, chosen in cuts.items():
             result[f"{target}{name}.kernel"] = tensors[f"{source}{name}.kernel"][:, chosen]
-            result[f"{target}{name}.bias"] = tensors[f"{source}{name}.bias"][chosen]
+            if f"{source}{name}.bias" in tensors:
+                result[f"{target}{name}.bias"] = tensors[f"{source}{name}.bias"][chosen]
         for name, chosen in (("attention.output", columns), ("feed_forwards.0.output", neurons)):
             result[f"{target}{name}.kernel"] = tensors[f"{source}{name}.kernel"][chosen]
     return result, energy

@@ -19,6 +19,7 @@ from pocketbert.tasks.decisions import DecisionChoice, class_thresholds, reject_
 from pocketbert.tasks.interfaces import Decisions
 from pocketbert.tasks.metrics import AUROC, class_results, names_of_f1, root_mean_square
 from pocketbert.tasks.outputs import CrossEntropy, mean_over_labelled, uniform_cross_entropy, unit_vectors
+from pocketbert.tasks.prediction_layers import PredictionLayers
 from pocketbert.tasks.separate_pairs import FEATURES, ROWS, pair_features
 from pocketbert.tasks.texts import TextTask
 from pocketbert_runtime.answers.classification import ClassAnswers
@@ -28,18 +29,19 @@ from pocketbert_runtime.answers.probabilities import probabilities_of, threshold
 MEAN_LENGTH = 10.0
 
 
-class SentenceHead(tf_keras.layers.Layer):
+class SentenceHead(PredictionLayers):
     """Linear map from a text vector.
 
     The vector is the encoder's pooled output; without a pooler, a dense layer on the first token (DistilBERT: relu;
-    ELECTRA and DeBERTa: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). For `TaskConfig.pairs`,
-    the map reads `pair_features` from two rows' vectors, and both rows have its logits.
+    ELECTRA and DeBERTa: gelu); or the token mean, scaled to length 10 (`TaskConfig.pooling`). ModernBERT's head has its
+    layers on the first token or on the plain token mean. For `TaskConfig.pairs`, the map reads `pair_features` from two
+    rows' vectors, and both rows have its logits.
     """
 
     def __init__(self, config: EncoderConfig, task: TaskConfig, outputs: int) -> None:
-        super().__init__()
+        super().__init__(config)
         self._reads_mean, self._separates_pairs = task.pooling == "mean", task.pairs == "separate"
-        self._has_own_pooler = config.pooler == "none" and not self._reads_mean
+        self._has_own_pooler = config.pooler == "none" and not (self._reads_mean or self._has_prediction_layers)
         if self._has_own_pooler:
             self.dense = Dense(config.hidden_size, config.hidden_size)
         self.dropout = Dropout(task.dropout)
@@ -63,6 +65,8 @@ class SentenceHead(tf_keras.layers.Layer):
 
     def pooled(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """The text vectors, [B, H]; see the class."""
+        if self._has_prediction_layers:
+            return self.predicted_text(encoded, self._reads_mean)
         if self._reads_mean:
             return mean_vectors(encoded["sequence_output"], encoded["input_mask"])
         if not self._has_own_pooler:
@@ -73,13 +77,23 @@ class SentenceHead(tf_keras.layers.Layer):
         x, activation = self.dense(x), self._family.head_activation
         return tf.tanh(x) if activation == "tanh" else activate(x, activation)
 
+    def predicted_text(self, encoded: Mapping[str, tf.Tensor], reads_mean: bool) -> tf.Tensor:
+        """The text vectors, [B, H], of a head with prediction layers, on the first token or on the tokens' mean."""
+        x = encoded["sequence_output"]
+        return self.predicted(token_means(x, encoded["input_mask"]) if reads_mean else x[:, 0])
+
 
 def mean_vectors(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Mean over real tokens in features [B, S, H], scaled to length 10, float32 [B, H]; `mask` is int32 [B, S]."""
+    # The sum has the same direction, but its square exceeds float16.
+    return MEAN_LENGTH * unit_vectors(token_means(tokens, mask))
+
+
+def token_means(tokens: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Mean over real tokens in features [B, S, H], float32 [B, H]; `mask` is int32 [B, S]."""
     real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
     sums = tf.reduce_sum(tf.cast(tokens, tf.float32) * real, axis=1)
-    # The sum has the same direction, but its square exceeds float16.
-    return MEAN_LENGTH * unit_vectors(sums / tf.maximum(tf.reduce_sum(real, axis=1), 1.0))
+    return sums / tf.maximum(tf.reduce_sum(real, axis=1), 1.0)
 
 
 class ClassificationHead(SentenceHead):

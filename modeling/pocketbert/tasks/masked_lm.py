@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert._keras import tf_keras
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.layers.core import Dense, LayerNorm, activate
 from pocketbert.layers.loss_normalization import masked_mean
@@ -24,8 +25,9 @@ class MaskedLMHead(tf_keras.layers.Layer):
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
         super().__init__()
         width = config.hidden_size if config.trigram else config.embedding_size
-        self.transform = Dense(config.hidden_size, width)
-        self.norm = LayerNorm(width, config.layer_norm_eps)
+        has_biases = not family_of(config.model_type).has_prediction_layers
+        self.transform = Dense(config.hidden_size, width, bias=has_biases)
+        self.norm = LayerNorm(width, config.layer_norm_eps, beta=has_biases)
         self.bias = self.add_weight("bias", [config.vocab_size], initializer="zeros")
         if config.trigram and config.hidden_size > config.embedding_size:
             missing = config.hidden_size - config.embedding_size

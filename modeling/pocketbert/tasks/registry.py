@@ -8,6 +8,7 @@ import functools
 import importlib
 from collections.abc import Sequence
 
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.configs import TASK_RULES, EncoderConfig, TaskConfig, TaskRules
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.layers.core import weights_by_path
@@ -25,7 +26,14 @@ def get_task(config: TaskConfig) -> Task:
 def check_tasks(encoder: EncoderConfig, tasks: Sequence[TaskConfig]) -> None:
     """Raises `UserError` if an encoder cannot carry the tasks' heads."""
     needing = [task.kind for task in tasks if get_task(task).needs_pooler and encoder.pooler == "none"]
-    raise_if_any([f"{kind} needs a pooler; received pooler='none'" for kind in needing], "tasks")
+    problems = [f"{kind} needs a pooler; received pooler='none'" for kind in needing]
+    family = family_of(encoder.model_type)
+    if family.has_prediction_layers and any(task.pairs for task in tasks):
+        problems.append(
+            f"pairs='separate' needs a head without layers of its own; received {family.title}'s; read both texts "
+            "together"
+        )
+    raise_if_any(problems, "tasks")
 
 
 def supervised_task(config: TaskConfig | None, rule: str = "", remedy: str = "") -> SupervisedTask:

@@ -19,6 +19,7 @@ from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import SupervisedTask
 from pocketbert.tasks.interfaces import Rows
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, mean_over_examples
+from pocketbert.tasks.prediction_layers import PredictionLayers
 from pocketbert.tasks.question_answering import QuestionEvaluator, QuestionRows, constant_rule, encode_questions
 from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.text_rows import TextRows
@@ -31,16 +32,16 @@ ANSWER_CLASSES = ("has_answer", "no_answer")
 _IMPOSSIBLE = -1e9
 
 
-class SpanHead(tf_keras.layers.Layer):
+class SpanHead(PredictionLayers):
     """Start and end logits for each token."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.output_projection = Dense(config.hidden_size, 2)
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 [B, S, 2]."""
-        return tf.cast(self.output_projection(encoded["sequence_output"]), tf.float32)
+        return tf.cast(self.output_projection(self.predicted(encoded["sequence_output"])), tf.float32)
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:
         """`start_logits` and `end_logits`, float32 [B, S]."""

@@ -27,6 +27,7 @@ from pocketbert.tasks.masked_lm import is_labelled, only_labelled
 from pocketbert.tasks.metrics import TAG_METRICS, tag_results, tag_scores
 from pocketbert.tasks.mistakes import MOST_MISTAKES, Mistake
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, check_finite, uniform_cross_entropy
+from pocketbert.tasks.prediction_layers import PredictionLayers
 from pocketbert.tasks.scores import Baseline, Scores, score_interval
 from pocketbert.tasks.simple_methods import Vectors, tag_method
 from pocketbert.tasks.tagged_rows import TaggedRows, resampled_tags
@@ -36,17 +37,17 @@ from pocketbert_runtime.forward import Forward, Outputs
 from pocketbert_runtime.windows import WindowOptions
 
 
-class TokenClassificationHead(tf_keras.layers.Layer):
+class TokenClassificationHead(PredictionLayers):
     """One logit per label and token, as in transformers' token classifiers."""
 
     def __init__(self, config: EncoderConfig, task: TaskConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.dropout = Dropout(task.dropout)
         self.output_projection = Dense(config.hidden_size, len(task.labels))
 
     def call(self, encoded: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Maps the encoder's outputs to float32 [B, S, labels]."""
-        x = self.dropout(encoded["sequence_output"], training=training)
+        x = self.dropout(self.predicted(encoded["sequence_output"]), training=training)
         return tf.cast(self.output_projection(x), tf.float32)
 
     def outputs(self, encoded: Mapping[str, tf.Tensor], training: bool | None) -> dict[str, tf.Tensor]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from pocketbert.configs import BlockKind
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.options import option_problems
 from pocketbert.recipes import QatRecipe
@@ -19,6 +20,8 @@ from pocketbert_runtime.tokenizers.truncation import parse_truncation
 if TYPE_CHECKING:
     from pocketbert.model import Model
 
+# Blocks whose rounding `pocketbert.training.rounding` knows.
+QAT_BLOCKS: tuple[BlockKind, ...] = ("plain", "bottleneck")
 # `RunConfig` fields for a grid.
 _VARIED_OF_A_RUN = (
     "precision",

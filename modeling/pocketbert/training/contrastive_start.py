@@ -88,7 +88,7 @@ def train_contrastively(
     named_optimizer = AdamW(
         LinearSchedule(_RATE, steps),
         clip_norm=_CLIP_NORM,
-        multiplier=lambda path, step: rate_factors.get(specs[path].name, 1.0),
+        multiplier=lambda path, step: rate_factors.get(specs[path].weight_name, 1.0),
     )
     named_optimizer.bind(weights)
     named_optimizer.build([*weights.values()])

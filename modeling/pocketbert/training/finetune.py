@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.checkpoints.name_maps import tensor_specs
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.task_data import TaskData
@@ -251,7 +252,7 @@ def _in_form(data: TaskData, config: FinetuneConfig) -> TaskData:
 
 def _comparison_problem(plan: FinetuningPlan) -> str:
     """Returns why the forms of pairs cannot be compared; empty if they can."""
-    names = {path: spec.name for path, spec in tensor_specs(plan.start.config, plan.tasks).items()}
+    names = {path: spec.weight_name for path, spec in tensor_specs(plan.start.config, plan.tasks).items()}
     heads = {path: name for path, name in names.items() if path.startswith("heads.")}
     option = argument("pairs", "auto")
     if plan.objective.continues or plan.tasks[0].pairs is not None:
@@ -294,6 +295,7 @@ def _resolved(
     if config.pairs is None:
         compares = data.task.rules.head == "sentence" and train.has_pairs and len(train) <= _FEW_PAIRS
         compares = compares and config.head_start == "fit" and start.embeds_sentences
+        compares = compares and not family_of(model.model_type).has_prediction_layers
         config = dataclasses.replace(config, pairs="auto" if compares else "joint")
     constant = {*frozen_paths(frozen, run.freeze, model, (data.task,), new_head=config.new_head)}
     trains = any(

@@ -10,14 +10,16 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
+from pocketbert.checkpoints.families.registry import family_of
 from pocketbert.data.batches import EncodedExamples, dataset, plan_batches
 from pocketbert.data.examples import evenly
 from pocketbert.encoder import INPUT_NAMES
 from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.tasks.base import SupervisedTask
-from pocketbert.tasks.classification import mean_vectors
+from pocketbert.tasks.classification import SentenceHead, mean_vectors
 from pocketbert.tasks.linear_fits import LinearFit, LinearForm, fit_linear
+from pocketbert.tasks.prediction_layers import PredictionLayers
 from pocketbert.tasks.separate_pairs import pair_features
 from pocketbert_runtime.forward import GatheredOutputs
 
@@ -147,15 +149,25 @@ def frozen_vectors(
 
 def read_vectors(model: Model, outputs: dict[str, tf.Tensor], mask: tf.Tensor, pooling: Pooling) -> tf.Tensor:
     """Reads the vectors for the model's head with a pooling, float32 [B, H], from encoder outputs."""
+    head, encoded = next(iter(model.heads.values())), {**outputs, "input_mask": mask}
+    if family_of(model.config.model_type).has_prediction_layers and isinstance(head, SentenceHead):
+        return tf.cast(head.predicted_text(encoded, pooling == "mean"), tf.float32)
     if pooling == "mean":
         return mean_vectors(outputs["sequence_output"], mask)
-    head = next(iter(model.heads.values()))
-    return tf.cast(head.pooled({**outputs, "input_mask": mask}, training=False), tf.float32)
+    return tf.cast(head.pooled(encoded, training=False), tf.float32)
 
 
 def frozen_tokens(model: Model, task: SupervisedTask, encoded: EncodedExamples) -> np.ndarray:
-    """Computes features for all tokens, float32 [T, H], without padding."""
-    return _run(model, task, encoded, lambda outputs, mask: {"tokens": outputs["sequence_output"]})["tokens"]
+    """Computes what a token head's map reads for all tokens, float32 [T, H], without padding."""
+    head = next(iter(model.heads.values()))
+    read = head.predicted if isinstance(head, PredictionLayers) else tf.identity
+    return _run(model, task, encoded, lambda outputs, mask: {"tokens": read(outputs["sequence_output"])})["tokens"]
+
+
+def frozen_means(model: Model, task: SupervisedTask, encoded: EncodedExamples) -> np.ndarray:
+    """Computes the mean token vectors, scaled to length 10, float32 [N, H]."""
+    read = _run(model, task, encoded, lambda outputs, mask: {"mean": mean_vectors(outputs["sequence_output"], mask)})
+    return read["mean"]
 
 
 def _run(

@@ -13,18 +13,17 @@ from pocketbert.configs import TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.data.teacher_cache.reader import TeacherCache
-from pocketbert.errors import UserError
+from pocketbert.errors import UserError, raise_if_any
 from pocketbert.model import Model
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import get_task
-from pocketbert.training.config import RunConfig
+from pocketbert.training.config import QAT_BLOCKS, RunConfig
 from pocketbert.training.cut_texts import truncation_problems
 from pocketbert.training.decision_options import choice_problems
 from pocketbert.training.distribution import Distribution
 from pocketbert.training.frozen_weights import FrozenWeights, check_rates, freeze, frozen_paths, in_words, outline
 from pocketbert.training.initialization import ModelInit, make_model
 from pocketbert.training.objective import Adapters, Objective
-from pocketbert.training.rounding import check_rounds
 from pocketbert.training.run_data import Data, RunData, StageEvaluator, TaskRunData, TextRunData
 from pocketbert.training.stage import LABEL_TERMS, Stage
 from pocketbert.training.stage_batches import StageBatches, encoded_batches, pretraining_batches
@@ -112,9 +111,11 @@ class Plan:
     )
 
     def __post_init__(self) -> None:
-        check_rounds(self.start.config, self.run.qat)
         for name, value in with_run_options(self.run, self.start, self.tasks, self.stages).items():
             object.__setattr__(self, name, value)
+        if self.run.qat != "none":
+            remedy = "train with qat=none, and let the gate of export judge"
+            raise_if_any(self.start.config.block_problems("qat", QAT_BLOCKS, remedy), "quantization-aware training")
         if self.run.truncation is not None:
             vocabulary = dataclasses.replace(self.vocabulary, truncation=self.run.truncation)
             object.__setattr__(self, "vocabulary", vocabulary)

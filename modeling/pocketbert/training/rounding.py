@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pocketbert._keras import tf_keras
-from pocketbert.configs import BlockKind, EncoderConfig, block_problem
-from pocketbert.errors import UserError
+from pocketbert.configs import EncoderConfig
 from pocketbert.layers.block import Block
 from pocketbert.layers.core import Dense, RoundingLayer
 from pocketbert.layers.fake_quantization import DynamicInt4, fake_quantization
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
-
-# Kinds of blocks whose layers can round as in the exported file.
-BLOCKS: tuple[BlockKind, ...] = ("plain", "bottleneck")
-
-
-def check_rounds(config: EncoderConfig, recipe: str) -> None:
-    """Raises a `UserError` if an encoder cannot round like a recipe's file; `none` never rounds."""
-    problem = block_problem(config, BLOCKS, f"qat={recipe}")
-    if recipe != "none" and problem:
-        raise UserError(f"{problem}; leave qat out")
 
 
 def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None:
@@ -32,11 +21,8 @@ def round_model(model: Model, recipe: str, *, logits_only: bool = False) -> None
       recipe: recipe for the exported file.
       logits_only: let the last layer compute only the first token if the heads read no other, as in the file; its
         ranges then contain no other token.
-    Raises:
-      UserError: the model's blocks cannot round.
     """
     config, encoder = model.config, model.encoder
-    check_rounds(config, recipe)
     rounding = fake_quantization(recipe, has_layer_norm=config.norm == "layer_norm")
     for layer in model.submodules:
         if isinstance(layer, RoundingLayer):

@@ -126,11 +126,12 @@ def stored_names(config: EncoderConfig, tasks: Sequence[TaskConfig]) -> dict[str
 
     A new sentence head has two: if a fit decides that it reads the mean over tokens, its linear map has another name.
     """
-    names: dict[str, tuple[str, ...]] = {path: (spec.name,) for path, spec in tensor_specs(config, tasks).items()}
+    specs = tensor_specs(config, tasks)
+    names: dict[str, tuple[str, ...]] = {path: (spec.weight_name,) for path, spec in specs.items()}
     on_mean = [dataclasses.replace(task, pooling="mean") if task.rules.head == "sentence" else task for task in tasks]
     for path, spec in tensor_specs(config, on_mean).items():
-        if spec.name not in names[path]:
-            names[path] += (spec.name,)
+        if spec.weight_name not in names[path]:
+            names[path] += (spec.weight_name,)
     return names
 
 

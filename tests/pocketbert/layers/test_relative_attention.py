@@ -14,7 +14,6 @@ from pocketbert.configs import EncoderConfig, RelativeConfig
 from pocketbert.layers.graph_form import GraphForm
 from pocketbert.layers.relative_attention import by_distance, distance_rows
 from pocketbert.model import Model
-from pocketbert.training.rounding import check_rounds
 
 # 150 tokens are more than the farthest distance with a row of its own, and than a block.
 CONFIG = tiny.DEBERTA.replace(
@@ -153,14 +152,6 @@ def test_vectors_have_dropout_in_training() -> None:
     logits = [model.features(inputs, {"attention_logits": (1,)}, training=mode) for mode in (True, False)]
     first, second = (features["attention_logits"][0].numpy() for features in logits)
     assert np.abs(first - second).max() > 0.01
-
-
-def test_training_refuses_to_round() -> None:
-    with pytest.raises(
-        pb.UserError, match="qat=dynamic_wi8 needs plain or bottleneck blocks; received relative blocks"
-    ):
-        check_rounds(CONFIG, "dynamic_wi8")
-    check_rounds(CONFIG, "none")
 
 
 @pytest.mark.data

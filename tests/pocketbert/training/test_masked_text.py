@@ -65,7 +65,7 @@ def transformers_model(folder: Path, class_name: str) -> tuple[Any, Path]:
 
 
 @pytest.mark.one_of_each("roberta", "mobilebert")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family, (_, _, class_name) in FAMILIES.items() if class_name])
 def test_loss_equals_transformers(family: str, tmp_path: Path) -> None:
     class_name = FAMILIES[family][2]
     reference_model, directory = transformers_model(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pocketbert.configs import EncoderConfig, TokenizerKind
+from pocketbert.configs import BlockKind, EncoderConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.layouts import XLM_R
 
 
@@ -29,6 +29,7 @@ class Family:
       fixed_of_heads: the same for keys that change only the heads.
       fixed_of_masked_lm: the same for keys in `keys` that change only a masked-LM head.
       same_as: keys that repeat another key, besides those of all families.
+      harmless: keys that change neither weights nor outputs, besides those of all families.
       written: further keys that transformers writes, with their values.
       names: part of BERT's tensor names → part of this family's, in the order of replacement.
       sentence_dense: BERT's name for the linear map before a sentence head's last one, on an encoder without a pooler.
@@ -36,6 +37,8 @@ class Family:
       pooler_in_head: whether transformers' sentence head owns the pooler's linear map.
       head_activation: activation between a sentence head's two linear maps on an encoder without a pooler.
       head_drops_inputs: whether such a head has dropout before the first map, too.
+      pooling_key: key for what a sentence head reads, `cls` for the first token or `mean`; empty for the first token.
+      has_prediction_layers: whether each head begins with a linear map without bias, gelu and a norm (ModernBERT).
       has_next_sentence: whether the family is pretrained with next sentences.
       unread_heads: end of a class in transformers → first part of the names of its head's tensors, which no task here
         has. They are left out.
@@ -43,6 +46,7 @@ class Family:
       masked_lm_activation: the only `hidden_act` that suits a masked-LM head; empty for any.
       positions_follow_padding: whether positions count from `pad_token_id` + 1.
       head_width_key: BERT's key for the width of all attention heads together.
+      block: kind of block; see `EncoderConfig.block`.
       has_bottlenecks: whether linear maps surround each block, so that only whole layers can be cut.
       sentence_config: name of the Transformer module's file in sentence-transformers 0.2, unless it is BERT's.
       relation_layer: MiniLMv2's teacher layer for teachers with 24 layers, counted from 1 (section 3.2); None for the
@@ -65,18 +69,22 @@ class Family:
     fixed_of_heads: Mapping[str, object] = field(default_factory=dict)
     fixed_of_masked_lm: Mapping[str, object] = field(default_factory=dict)
     same_as: Mapping[str, str] = field(default_factory=dict)
+    harmless: Collection[str] = ()
     written: Mapping[str, object] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     sentence_output: str = ""
     pooler_in_head: bool = False
     head_activation: Literal["tanh", "relu", "gelu"] = "tanh"
     head_drops_inputs: bool = True
+    pooling_key: str = ""
+    has_prediction_layers: bool = False
     has_next_sentence: bool = True
     unread_heads: Mapping[str, str] = field(default_factory=dict)
     unread_tensors: tuple[str, ...] = ()
     masked_lm_activation: str = ""
     positions_follow_padding: bool = False
     head_width_key: str = "hidden_size"
+    block: BlockKind = "plain"
     has_bottlenecks: bool = False
     sentence_config: str = ""
     relation_layer: int | None = None

@@ -30,7 +30,7 @@ from pocketbert.tasks.scores import Baseline, Scores
 from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.contrastive_start import train_contrastively
 from pocketbert.training.decision_options import log_heads_without_choice
-from pocketbert.training.head_start import HeadStart, Pooling, fit_head, frozen_vectors, start_head
+from pocketbert.training.head_start import HeadStart, Pooling, fit_head, frozen_means, start_head
 from pocketbert.training.initialization import assign_weights, make_model
 from pocketbert.training.label_losses import labels_loss
 from pocketbert.training.objective import Adapters, Batch, Features, Objective, Targets
@@ -297,12 +297,11 @@ class FinetuningPlan(Plan):
         pooling = ",".join(f"{name}={start.pooling}" for name, start in starts.items())
         model = self._pooled(model, pooling)
         for name, start in starts.items():
-            if start.pooling == "first":
-                # A head may have its own layer before the map, and the fit has read it.
-                parts, others = (next(iter(one.heads.values())) for one in (model, alone[name]))
-                values = weights_by_path(others)
-                for path, variable in weights_by_path(parts.parts[name]).items():
-                    variable.assign(values[path])
+            # A head may have its own layers before the map, and the fit has read them.
+            parts, others = (next(iter(one.heads.values())) for one in (model, alone[name]))
+            values = weights_by_path(others)
+            for path, variable in weights_by_path(parts.parts[name]).items():
+                variable.assign(values[path])
             start_head(model, start.fit, name)
         reason = "; ".join(f"{name}: {start.reason}" for name, start in starts.items())
         run.start = {"pooling": pooling, "reason": reason, "fitted": True}
@@ -335,8 +334,7 @@ class FinetuningPlan(Plan):
         """Computes unit vectors for texts, float32 [N, H]: mean token vectors before training."""
         examples = Examples(list(texts), None, None, [str(index) for index in range(len(texts))], "the texts")
         encoded = encode(examples, self.tokenizer, self.stages[-1].max_length, show_progress=False)
-        vectors = frozen_vectors(model, supervised_task(self.tasks[0]), encoded, ("mean",))["mean"]
-        return vectors / MEAN_LENGTH
+        return frozen_means(model, supervised_task(self.tasks[0]), encoded) / MEAN_LENGTH
 
 
 def log_defaults(plan: FinetuningPlan, config: FinetuneConfig, data: TaskData) -> FinetuningPlan:

@@ -1,0 +1,116 @@
+"""ModernBERT (Warner et al. 2024): rotary positions, local attention, gated networks, and heads with own layers.
+
+transformers' class has one dropout rate for attention's probabilities and outputs, and two others, for embeddings and
+inside the gated networks. Here the two others are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pocketbert.checkpoints.families.family import Family
+from pocketbert.configs import EncoderConfig, RotaryConfig
+
+_ROTARY = {
+    "global_rope_theta": "theta",
+    "local_rope_theta": "local_theta",
+    "local_attention": "window",
+    "global_attn_every_n_layers": "global_every",
+}
+
+
+class ModernBert(Family):
+    """The family with the fields of its attention."""
+
+    def prefixed(self, name: str) -> str:
+        parts = ("embeddings", "layers", "final_norm")
+        return f"{self.tensor_prefix}.{name}" if name.split(".")[0] in parts else name
+
+    def bert_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        if values.get("local_rope_theta") is None:
+            values = {**values, "local_rope_theta": values.get("global_rope_theta")}
+        return super().bert_values(values)
+
+    def problems(self, values: Mapping[str, Any]) -> list[str]:
+        one, other = values.get("hidden_dropout_prob"), values.get("embedding_dropout")
+        return [f"embedding_dropout must equal mlp_dropout={one}; received {other}"] if one != other else []
+
+    def encoder_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"rotary": RotaryConfig(**{field: values[key] for key, field in _ROTARY.items()})}
+
+    def config_values(self, config: EncoderConfig, values: Mapping[str, Any]) -> dict[str, Any]:
+        rotary = {key: getattr(config.rotary, field, None) for key, field in _ROTARY.items()}
+        return super().config_values(config, values) | rotary | {"embedding_dropout": config.hidden_dropout}
+
+
+_FIXED = {
+    "norm_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "classifier_bias": False,
+    "classifier_activation": "gelu",
+    "decoder_bias": True,
+}
+
+FAMILY = ModernBert(
+    model_type="modernbert",
+    title="ModernBERT",
+    class_prefix="ModernBert",
+    tensor_prefix="model",
+    tokenizer="byte_bpe",
+    block="rotary",
+    keys={
+        "vocab_size": (int, 50368),
+        "hidden_size": (int, 768),
+        "num_hidden_layers": (int, 22),
+        "num_attention_heads": (int, 12),
+        "intermediate_size": (int, 1152),
+        "max_position_embeddings": (int, 8192),
+        "hidden_activation": (str, "gelu"),
+        "mlp_dropout": (float, 0.0),
+        "embedding_dropout": (float, 0.0),
+        "attention_dropout": (float, 0.0),
+        "initializer_range": (float, 0.02),
+        "norm_eps": (float, 1e-5),
+        "pad_token_id": (int, 50283),
+        "global_rope_theta": (float, 160000.0),
+        "local_rope_theta": (float, 10000.0),
+        "local_attention": (int, 128),
+        "global_attn_every_n_layers": (int, 3),
+        "classifier_pooling": (str, "cls"),
+    },
+    renamed={
+        "hidden_activation": "hidden_act",
+        "mlp_dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "norm_eps": "layer_norm_eps",
+    },
+    implied={"type_vocab_size": 0, "classifier_dropout": 0.0},
+    fixed=_FIXED,
+    written=_FIXED,
+    # For training, for Flash Attention, and keys that the class does not read but the published files have.
+    harmless=(
+        "initializer_cutoff_factor",
+        "deterministic_flash_attn",
+        "sparse_prediction",
+        "sparse_pred_ignore_index",
+        "reference_compile",
+        "repad_logits_with_grad",
+        "layer_norm_eps",
+    ),
+    names={
+        ".encoder.layer.": ".layers.",
+        ".embeddings.word_embeddings.": ".embeddings.tok_embeddings.",
+        ".embeddings.LayerNorm.": ".embeddings.norm.",
+        "qa_outputs.": "classifier.",
+        "cls.predictions.decoder.": "decoder.",
+        "cls.predictions.": "decoder.",
+    },
+    sentence_dense="head.dense",
+    pooling_key="classifier_pooling",
+    has_prediction_layers=True,
+    head_activation="gelu",
+    has_next_sentence=False,
+    masked_lm_activation="gelu",
+)
