@@ -206,22 +206,27 @@ def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
+    """Returns the differences between two tokenizers, each with the remedy."""
+    return [f"{difference}; {remedy}" for difference in tokenizer_differences(one, other, ones, others)]
+
+
+def tokenizer_differences(one: Vocabulary, other: Vocabulary, ones: str, others: str) -> list[str]:
     """Compares two tokenizers: kinds, options, segmentation, and tokens in both vocabularies."""
     if one == other:
         return []
     if one.kind != other.kind:
-        return [f"both need the same kind of tokenizer; {ones} has {one.kind}, {others} {other.kind}; {remedy}"]
+        return [f"both need the same kind of tokenizer; {ones} has {one.kind}, {others} {other.kind}"]
     problems = []
     for name, value in dataclasses.asdict(one.options).items():
         if value != getattr(other.options, name):
             problems.append(
                 f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
-                f"{name}={getattr(other.options, name)}; {remedy}"
+                f"{name}={getattr(other.options, name)}"
             )
     if one.add_prefix_space != other.add_prefix_space:
         problems.append(
             f"both need the same add_prefix_space; {ones} has {one.add_prefix_space}, {others} "
-            f"{other.add_prefix_space}; {remedy}"
+            f"{other.add_prefix_space}"
         )
     tokens = zip(one.tokens(), other.tokens(), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
@@ -229,14 +234,14 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
         index, token, other_token = differ[0]
         problems.append(
             f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
-            f"id {index}: {token!r} and {other_token!r}; {remedy}"
+            f"id {index}: {token!r} and {other_token!r}"
         )
     elif (one.added, one.keeps_space and one.added) != (other.added, other.keeps_space and other.added):
         counts = f"{ones} has {len(one.added)} and {others} {len(other.added)}"
-        problems.append(f"both need the same added tokens with the same flags; {counts}; {remedy}")
+        problems.append(f"both need the same added tokens with the same flags; {counts}")
     elif one.segmentation() != other.segmentation():
         files = (vocabulary.merges or vocabulary.path for vocabulary in (one, other))
-        problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
+        problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones")
     return problems
 
 
