@@ -61,13 +61,19 @@ class DistillationSpec:
     start: Start | None = None
 
     @functools.cached_property
-    def tokenizer_differences(self) -> list[str]:
-        """Differences between the tokenizers; texts are then tokenized twice. Empty if a vocabulary is unknown."""
+    def tokenizer_difference(self) -> str:
+        """The first difference between the tokenizers, so that each model reads the texts with its own; else empty."""
         from pocketbert.training.initialization import tokenizer_differences
 
-        if self.teacher_vocabulary is None or self.student_vocabulary is None:
-            return []
-        return tokenizer_differences(self.teacher_vocabulary, self.student_vocabulary, "the teacher", "the student")
+        teacher, student = self.teacher_vocabulary, self.student_vocabulary
+        if teacher is None or student is None or teacher == student:
+            return ""
+        for what, received in tokenizer_differences(teacher, student, "the teacher", "the student"):
+            return f"{what}: {received}"
+        counts = len(teacher.tokens()), len(student.tokens())
+        return (
+            "" if counts[0] == counts[1] else f"vocabulary: the teacher has {counts[0]} tokens, the student {counts[1]}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +195,8 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
         problems += _layer_problems(side, config, [request for _, request in requests])
     for stage in stages:
         problems += _head_problems(stage, spec)
-    if spec.tokenizer_differences:
-        problems += token_problems(stages, spec.task, spec.tokenizer_differences[0], soft_labels=spec.soft_labels)
+    if spec.tokenizer_difference:
+        problems += token_problems(stages, spec.task, spec.tokenizer_difference, soft_labels=spec.soft_labels)
     if any("logits" in stage.teacher_features for stage in stages) and not spec.soft_labels:
         problems += label_problems(spec)
     names = [stage.name for stage in stages]
@@ -236,7 +242,7 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
     """Returns why the models cannot share token ids; none if each has its own tokenizer."""
     teacher, student = spec.teacher, spec.student
     problems: list[str] = []
-    if spec.tokenizer_differences:
+    if spec.tokenizer_difference:
         return problems
     remedy = "give a student with the teacher's vocabulary, or a model directory with its own tokenizer"
     if teacher.vocab_size != student.vocab_size:

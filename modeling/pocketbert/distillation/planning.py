@@ -99,7 +99,7 @@ def plan_distillation(
             "without qat first, and give that student"
         )
     vocabulary = spec.teacher_vocabulary or planned.vocabulary or opened.vocabulary
-    crosses = bool(spec.tokenizer_differences)
+    crosses = bool(spec.tokenizer_difference)
     if vocabulary is None:
         problems.append(
             "tokenization needs a vocab.txt or another tokenizer's files; teacher and student have none; put them into "
@@ -138,8 +138,8 @@ def plan_distillation(
         assert planned.vocabulary is not None
         vocabulary = dataclasses.replace(planned.vocabulary, truncation=read)
         log_info(
-            f"teacher and student have different tokenizers ({spec.tokenizer_differences[0]}): each reads the texts "
-            "with its own"
+            f"teacher and student have different tokenizers ({spec.tokenizer_difference}); each reads the texts with "
+            "its own"
         )
     if run.truncation is None and read != kept:
         log_info(

@@ -25,6 +25,7 @@ from pocketbert.data.teacher_rows import without_teacher_rows
 from pocketbert.distillation import cache_teacher
 from pocketbert.distillation.cache_teacher import cache_stages
 from pocketbert.distillation.distiller import Distiller
+from pocketbert.distillation.ensemble import taught_by_all
 from pocketbert.distillation.methods.embedding import EmbeddingDistillation
 from pocketbert.distillation.methods.hsk import HSK
 from pocketbert.distillation.methods.minilmv2 import MiniLMv2
@@ -258,6 +259,35 @@ def test_one_cache_teaches_students_with_any_tokens(folder: Path, tmp_path: Path
     assert isinstance(encoded, EncodedExamples)
     with pytest.raises(UserError, match="another dataset"):
         plan.cached_targets(plan.stages[0], encoded)
+
+
+@pytest.mark.usefixtures("eager")
+def test_teachers_with_other_tokens_teach_their_mean(folder: Path, tmp_path: Path) -> None:
+    student = pb.from_pretrained(folder / "student")
+    pb.from_preset(student.config, task=(TASKS["pairs"],), tokenizer=student.tokenizer).save_pretrained(
+        tmp_path / "bert"
+    )
+    teachers = [folder / "pairs", tmp_path / "bert"]
+    plan = taught_by_all(plan_of("pairs", folder, tmp_path), teachers)
+    (stage,) = plan.stages
+    encoded, data = plan.encoded(stage), plan.data.given.train
+    assert encoded is not None and encoded.teacher_rows is None and plan.vocabulary.kind == "wordpiece"
+    models = [pb.from_pretrained(teacher) for teacher in teachers]
+    logits = [model(model.tokenizer(data.texts, data.pairs, max_length=MAX_LENGTH)) for model in models]  # type: ignore[misc]
+    mean = np.mean([softmax(output["logits"].numpy(), axis=1) for output in logits], axis=0)
+    np.testing.assert_allclose(encoded.soft_labels, mean, atol=1e-5)
+
+
+def test_student_with_more_tokens_has_its_own_tokenizer(folder: Path, tmp_path: Path) -> None:
+    larger = tiny_finetuning.CONFIG.replace(vocab_size=101)
+    tiny_finetuning.write_model(tmp_path / "larger", larger)
+    student = pb.from_pretrained(folder / "student")
+    pb.from_preset(student.config, task=(TASKS["pairs"],), tokenizer=student.tokenizer).save_pretrained(
+        tmp_path / "pairs"
+    )
+    plan = plan_of("pairs", tmp_path, tmp_path, student=tmp_path / "larger")
+    assert plan.spec.tokenizer_difference == "vocabulary: the teacher has 97 tokens, the student 101"
+    assert len(plan.vocabulary.tokens()) == 101 and plan.teacher_vocabulary is not None
 
 
 class Interrupted(BaseException):
