@@ -129,9 +129,10 @@ def other_students(
     """
     students, problems = list[OtherStudent](), list[str]()
     whole: EncoderConfig | None = None
+    vocabulary: Vocabulary | None = None
     if supernet is not None:
         planned, name = plan_model(supernet), f"{argument('supernet')}: {supernet}"
-        whole = planned.config
+        whole, vocabulary = planned.config, None if _shares_tokens(planned, teacher) else planned.vocabulary
         problems += _supernet_problems(name, whole) + _problems(name, planned, teacher, length)
     for number, source in enumerate(map(str, sources), 1):
         planned, name = plan_model(model_or_start(source)), f"{argument('students')}: {source}"
@@ -150,7 +151,7 @@ def other_students(
     raise_if_any(problems, "compress")
     parts = [] if whole is None else _drawn(whole, seed)
     students += [
-        OtherStudent(number=number, source="", architecture=part, supernet=supernet)
+        OtherStudent(number=number, source="", architecture=part, supernet=supernet, vocabulary=vocabulary)
         for number, part in enumerate(parts, 1)
     ]
     return students
