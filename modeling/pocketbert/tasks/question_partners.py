@@ -125,8 +125,8 @@ def _teacher_rows(
         first, last = 0, 0
         if span.any():
             tokens = np.flatnonzero(span) + windows.offsets[window]
-            first = np.searchsorted(starts[context], windows.char_starts[tokens].min(), "left")
-            last = np.searchsorted(ends[context], windows.char_ends[tokens].max(), "right")
+            first = int(np.searchsorted(starts[context], windows.char_starts[tokens].min(), "left"))
+            last = int(np.searchsorted(ends[context], windows.char_ends[tokens].max(), "right"))
         last = min(last, first + positions - special - (question.stop - question.start))
         paragraph = slice(context.start + first, max(context.start + last, context.start + first))
         head = [[frame.first], ids[question], [frame.last] * frame.separators]
