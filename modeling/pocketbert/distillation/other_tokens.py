@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pocketbert.data.teacher_rows import TEACHER_PREFIX
 from pocketbert.notation import argument
 from pocketbert.training.objective import Batch, Features
 from pocketbert.training.stage import FeatureRequest, Stage
@@ -70,6 +69,7 @@ def teacher_features(teacher: Teacher, inputs: Batch, request: FeatureRequest) -
     """
     import tensorflow as tf
 
+    from pocketbert.data.teacher_rows import TEACHER_PREFIX
     from pocketbert.distillation.predictions import logits_by_name
     from pocketbert.layers.embeddings import padding_after_texts
 
