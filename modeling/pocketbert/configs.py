@@ -11,6 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from pocketbert.block_configs import MOST_SIZE
+from pocketbert.block_configs import BlockKind as BlockKind
+from pocketbert.block_configs import BottleneckConfig as BottleneckConfig
+from pocketbert.block_configs import QueryKeySource as QueryKeySource
+from pocketbert.block_configs import RelativeConfig as RelativeConfig
+from pocketbert.block_configs import RotaryConfig as RotaryConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import FeedForwardConfig
 from pocketbert.heads_config import head_names as head_names
@@ -27,8 +33,6 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer_norm", "no_norm", "identity", "rms"]
 Pooler = Literal["tanh", "first_token", "none"]
 EmbeddingProjection = Literal["none", "word", "factors", "output"]
-QueryKeySource = Literal["shared", "raw", "bottleneck"]
-BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
 MODEL_TYPES = [
     "bert",
@@ -45,8 +49,7 @@ MODEL_TYPES = [
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 
-# Far above all published encoders, and far below sizes that hang or exhaust a machine.
-_MOST_SIZE = 1 << 20
+# Like `MOST_SIZE`, for fields with other limits.
 _MOST = {
     "vocab_size": 1 << 24,
     "num_layers": 1024,
@@ -54,108 +57,6 @@ _MOST = {
     **dict.fromkeys(("layer_norm_eps", "embedding_layer_norm_eps", "initializer_range"), 1),
 }
 _MOST_WEIGHTS = 1 << 34
-
-
-@dataclass(frozen=True, kw_only=True)
-class BottleneckConfig:
-    """The linear maps around a MobileBERT or IB-BERT block (MobileBERT, section 3.1).
-
-    Attributes:
-      size: width inside the block (h_intra): 128 for MobileBERT, 1024 for IB-BERT.
-      query_key: input to query and key. `raw`: the block's input, as in the paper. `shared`: a second bottleneck, as in
-        the released weights. `bottleneck`: the first bottleneck, which then also feeds the values (TINY).
-    """
-
-    size: int
-    query_key: QueryKeySource
-
-    def __post_init__(self) -> None:
-        problems = []
-        if not 0 < self.size <= _MOST_SIZE:
-            problems.append(f"size must lie between 1 and {_MOST_SIZE}; received {self.size}")
-        problems += literal_problems("query_key", self.query_key, QueryKeySource)
-        raise_if_any(problems, "BottleneckConfig")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RotaryConfig:
-    """ModernBERT's block (Warner et al. 2024): norm before each sub-layer, rotary positions, gated networks, no biases.
-
-    Attributes:
-      theta: base of the rotary angles in layers with global attention.
-      local_theta: the same in layers with local attention.
-      window: a token in a local layer attends to tokens that are at most window / 2 away.
-      global_every: layers 0, `global_every`, 2 · `global_every`, … attend globally.
-    """
-
-    theta: float
-    local_theta: float
-    window: int
-    global_every: int
-
-    def __post_init__(self) -> None:
-        problems = []
-        for name in ("theta", "local_theta"):
-            if not 1 < getattr(self, name) <= 1e9:
-                problems.append(f"{name} must lie between 1 and 1e9; received {getattr(self, name)}")
-        if not 0 < self.window <= _MOST_SIZE or self.window % 2:
-            problems.append(f"window must be even and lie between 2 and {_MOST_SIZE}; received {self.window}")
-        if not 0 < self.global_every <= _MOST_SIZE:
-            problems.append(f"global_every must lie between 1 and {_MOST_SIZE}; received {self.global_every}")
-        raise_if_any(problems, "RotaryConfig")
-
-    def window_of(self, layer: int) -> int | None:
-        """Returns a layer's window, or None for global attention. Layers count from 0."""
-        return self.window if layer % self.global_every else None
-
-    def unlike_layers(self, layers: Sequence[int]) -> list[str]:
-        """Lists why layers of a network cannot become the first, second, … layer of another one.
-
-        A layer stays local or global, and the first layer, which has no norm before attention, stays first.
-
-        Args:
-          layers: their numbers in the network, counted from 1.
-        """
-        kinds = ["local" if layer % self.global_every else "global" for layer in range(max(0, *layers, len(layers)))]
-        wrong = [
-            f"{layer} ({kinds[layer - 1]}) as layer {position} ({kinds[position - 1]})"
-            for position, layer in enumerate(layers, 1)
-            if kinds[layer - 1] != kinds[position - 1] or (layer == 1) != (position == 1)
-        ]
-        if not wrong:
-            return []
-        first = ",".join(map(str, range(1, len(layers) + 1)))
-        return [
-            "with rotary blocks, layer 1 stays first, and local and global layers keep their kind; received layer "
-            f"{', '.join(wrong)}; take layers {first}, or others of these kinds"
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RelativeConfig:
-    """DeBERTa's disentangled attention (He et al. 2021, section 3; DeBERTaV3, 2023).
-
-    Queries and keys of distances use the maps of tokens, and a norm comes before these maps.
-
-    Attributes:
-      buckets: rows for the distances on each side (`position_buckets`). Half of them hold one distance each; farther
-        distances share the others.
-      max_distance: distances from this one on share the last row (`max_relative_positions`).
-    """
-
-    buckets: int
-    max_distance: int
-
-    def __post_init__(self) -> None:
-        problems = []
-        if not 2 <= self.buckets <= _MOST_SIZE or self.buckets % 2:
-            problems.append(f"buckets must be even and lie between 2 and {_MOST_SIZE}; received {self.buckets}")
-        if not self.buckets // 2 + 1 < self.max_distance <= _MOST_SIZE:
-            problems.append(
-                f"max_distance must be above half of buckets={self.buckets} plus 1 and at most {_MOST_SIZE}; received "
-                f"{self.max_distance}"
-            )
-        raise_if_any(problems, "RelativeConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +136,7 @@ class EncoderConfig:
             "initializer_range"
         )
         for name in positive.split():
-            most = _MOST.get(name, _MOST_SIZE)
+            most = _MOST.get(name, MOST_SIZE)
             if getattr(self, name) <= 0:
                 problems.append(f"{name} must be positive; received {getattr(self, name)}")
             elif getattr(self, name) > most:
@@ -248,8 +149,8 @@ class EncoderConfig:
                 f"the sizes must make at most 2**34 weights; received sizes that make {self._least_weights():.2g}"
             )
         for name in ("position_offset", "type_vocab_size"):
-            if not 0 <= getattr(self, name) <= _MOST_SIZE:
-                problems.append(f"{name} must lie between 0 and {_MOST_SIZE}; received {getattr(self, name)}")
+            if not 0 <= getattr(self, name) <= MOST_SIZE:
+                problems.append(f"{name} must lie between 0 and {MOST_SIZE}; received {getattr(self, name)}")
         if not 0 <= self.pad_token_id < max(self.vocab_size, 1):
             problems.append(
                 f"pad_token_id must be an id below vocab_size={self.vocab_size}; received {self.pad_token_id}"

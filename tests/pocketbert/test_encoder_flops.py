@@ -6,7 +6,8 @@ import pytest
 import tiny
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.presets import PRESETS, encoder_flops
+from pocketbert.flops import encoder_flops
+from pocketbert.presets import PRESETS
 
 # The papers print one decimal, so half a unit of it; and they may count elementwise operations too, which TensorFlow's
 # profiler puts at 0.3 % (BERT-base) and 0.6 % (MobileBERT) of the products: twice that.

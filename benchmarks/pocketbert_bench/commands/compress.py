@@ -51,8 +51,9 @@ class CompressOptions:
         winner in a new folder.
       recipe: the bundle's recipe: float32, float16, dynamic_wi8, dynamic_wi4, or mixed with --max-mb (default:
         dynamic_wi8, or dynamic_wi4 if --max-mb asks for it).
-      students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
-        directories.
+      students: further networks to train: presets with the teacher's vocabulary for random weights, or models. A model
+        with another tokenizer learns predictions alone, also with two thirds and one third of its layers (default:
+        all-minilm if no network can be cut out of --model).
       supernet: supernet from pocketbert search, with the teacher's vocabulary. EfficientBERTs among --students start
         from slices of its weights; a few parts of it with other expressions are trained, too.
       soft_label_columns: columns of --train-file with the probability of each label, in the order of --labels; or

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pocketbert.configs import EncoderConfig
@@ -20,7 +20,7 @@ from pocketbert_bench.compression.lengths import padded_shares
 from pocketbert_bench.compression.measurements import COSTS_FILE
 from pocketbert_bench.compression.methods import TEXT, Training, trainings
 from pocketbert_bench.compression.other_students import OtherStudent
-from pocketbert_bench.compression.structures import Structure, structures
+from pocketbert_bench.compression.structures import Structure, can_be_cut, structures
 from pocketbert_bench.network_latency import Setting
 
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
@@ -76,13 +76,18 @@ def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
         others = _other_lengths(inputs, setting)
         # The memory of a length is unknown in a run without a limit of the memory.
         fitting = {name: model for name, model in earlier.items() if model.length_memory or not others}
-        costs[setting.recipe] = fitting.get(setting.recipe) or fitted_model(
-            teacher,
-            setting,
-            small_embedding=inputs.small_embedding,
-            device=inputs.device,
-            other_lengths=others,
-        )
+        if setting.recipe in fitting:
+            costs[setting.recipe] = fitting[setting.recipe]
+        elif can_be_cut(teacher):
+            costs[setting.recipe] = fitted_model(
+                teacher,
+                setting,
+                small_embedding=inputs.small_embedding,
+                device=inputs.device,
+                other_lengths=others,
+            )
+        else:
+            costs[setting.recipe] = measured_model(teacher, setting, device=inputs.device, other_lengths=others)
         for student in inputs.students:
             name = _student_costs(setting.recipe, student)
             costs[name] = fitting.get(name) or measured_model(
@@ -183,7 +188,9 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
 def _unread(inputs: Inputs, within: Sequence[StudentCandidate]) -> list[str]:
     """Texts and networks that the user has passed and no candidate uses, because of the limits or `like`."""
     unlabelled, names = inputs.splits.data.unlabelled, {candidate.structure.name for candidate in within}
-    unread = [student.source for student in inputs.students if student.source and student.name not in names]
+    read = {student.source for student in inputs.students if student.name in names}
+    sources = dict.fromkeys(student.source for student in inputs.students if student.source)
+    unread = [source for source in sources if source not in read]
     if inputs.supernet is not None and not any(one.supernet and one.name in names for one in inputs.students):
         unread.append(str(inputs.supernet))
     if inputs.text is not None and all(candidate.training.method != TEXT for candidate in within):
@@ -226,11 +233,14 @@ def _slowest(candidates: Sequence[StudentCandidate], most_ms: float) -> list[Stu
 def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> Iterator[StudentCandidate]:
     """All candidates, of equal ones first the one that changes the teacher least."""
     teacher, data, text = inputs.described, inputs.splits.data, inputs.text is not None
-    cut = structures(teacher.config, small_embedding=inputs.small_embedding, mean_pooling=inputs.mean_pooling)
+    cut: Iterable[tuple[str, Structure]] = ()
+    if can_be_cut(teacher.config):
+        cut = structures(teacher.config, small_embedding=inputs.small_embedding, mean_pooling=inputs.mean_pooling)
     others = [(student.name, student) for student in inputs.students]
     for kind, structure in itertools.chain[tuple[str, Structure | OtherStudent]](cut, others):
         config = structure.config(teacher.config)
-        ways = trainings(data, teacher, config, text=text)
+        vocabulary = structure.vocabulary if isinstance(structure, OtherStudent) else None
+        ways = trainings(data, teacher, config, text=text, vocabulary=vocabulary)
         for recipe in inputs.recipes:
             trims = (False, True) if inputs.kept_tokens else (False,)
             for trimmed, lengths in itertools.product(trims, inputs.length_choices):

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.presets import encoder_flops
+from pocketbert.flops import encoder_flops
 from pocketbert.trials.journal import Journal
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.journal import Trial

@@ -18,8 +18,8 @@ from pocketbert.data.label_order import in_label_order
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
+from pocketbert.flops import encoder_flops
 from pocketbert.notation import argument
-from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
 from pocketbert.pruning.vocabulary import used_tokens
 from pocketbert.tasks.registry import supervised_kinds, supervised_task
@@ -34,7 +34,7 @@ from pocketbert_bench.compression.constraints import Constraints, budget_problem
 from pocketbert_bench.compression.costs import SCHEDULE
 from pocketbert_bench.compression.lengths import check_cuts, fewer_and_fewer, measured_shares, rounded_up
 from pocketbert_bench.compression.measurements import MEASURED_FILE, check_measurements
-from pocketbert_bench.compression.other_students import OtherStudent, other_students
+from pocketbert_bench.compression.other_students import DEFAULT_SOURCE, OtherStudent, other_students
 from pocketbert_bench.compression.outcome import winner_of
 from pocketbert_bench.compression.sources import (
     can_teach,
@@ -43,7 +43,7 @@ from pocketbert_bench.compression.sources import (
     soft_label_note,
     soft_label_problems,
 )
-from pocketbert_bench.compression.structures import SMALL_RANK
+from pocketbert_bench.compression.structures import SMALL_RANK, can_be_cut
 from pocketbert_bench.network_latency import Device, Setting, open_device
 from pocketbert_bench.paired_scores import check_classes, slice_values
 from pocketbert_export.bundles.model_card import CardOptions, with_base_model, with_model_card
@@ -178,7 +178,11 @@ class Inputs:
         return {
             "model_sha256": digest_directory(self.directory),
             "recipes": list(self.recipes),
-            "students": [[student.source, _identity(student.source)] for student in self.students if student.source],
+            "students": [
+                [student.source, _identity(student.model)]
+                for student in self.students
+                if student.source and not student.layers
+            ],
             "lengths": list(self.shares),
             "small_embedding": self.small_embedding,
             "device": self.device.name,
@@ -295,6 +299,9 @@ def check(
         )
     raise_if_any(problems, "compress")
     check_cuts(directory, data, max(shares))
+    if not (can_be_cut(described.config) or students or supernet):
+        log_info(f"no network can be cut out of this model, so they are cut out of {DEFAULT_SOURCE}")
+        students = (DEFAULT_SOURCE,)
     device = open_device(constraints.device, constraints.apk, directory, SCHEDULE)
     device.check()
     task = described.tasks[0] if is_teacher else _new_head(data.task)
@@ -360,9 +367,9 @@ def _kept_tokens(directory: Path, described: DirectoryDescription, data: TaskDat
     return used_tokens(vocabulary, encoded.word_ids)
 
 
-def _identity(source: str) -> str:
+def _identity(model: Path | None) -> str:
     """Digest of a model directory; empty for a preset, whose weights depend on the seed."""
-    return digest_directory(Path(source)) if Path(source).is_dir() else ""
+    return "" if model is None else digest_directory(model)
 
 
 def _new_head(task: TaskConfig) -> TaskConfig:

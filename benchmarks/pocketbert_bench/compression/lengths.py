@@ -12,8 +12,8 @@ from pocketbert.checkpoints.directory import DirectoryDescription
 from pocketbert.data.examples import evenly
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError
+from pocketbert.flops import encoder_flops
 from pocketbert.notation import argument
-from pocketbert.presets import encoder_flops
 from pocketbert.progress import log_info
 from pocketbert.tasks.data_checks import cut_warning
 from pocketbert.tasks.registry import supervised_task

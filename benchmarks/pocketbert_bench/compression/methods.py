@@ -35,6 +35,7 @@ from pocketbert.training.trainer import run_plan
 from pocketbert_bench.compression.deadline import Deadline
 from pocketbert_bench.compression.sources import distillation_spec, sources_of, without_soft_labels
 from pocketbert_bench.compression.trial_examples import BATCH, LEAST_STEPS, trial_examples
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # On labels; on the relations in the teacher's last layer for plain text, then on labels.
 FINETUNE, TEXT = "finetune", "text"
@@ -153,16 +154,24 @@ DISTILLATIONS: Mapping[str, Callable[[TrialShape, float], Method]] = {
 _RATES = (1.0, 3.0, 1 / 3)
 
 
-def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig, *, text: bool) -> list[Training]:
+def trainings(
+    data: TaskData,
+    teacher: DirectoryDescription,
+    student: EncoderConfig,
+    *,
+    text: bool,
+    vocabulary: Vocabulary | None = None,
+) -> list[Training]:
     """Ways to train a student, in the order in which they are tried: every method, then other learning rates.
 
     Args:
       data: the task and its examples.
       teacher: the teacher, or the encoder that becomes it.
-      student: architecture of the student, which has the teacher's vocabulary.
-      text: whether there is plain text.
+      student: architecture of the student.
+      text: whether there is plain text; its method compares single tokens.
+      vocabulary: the student's vocabulary, if its tokenizer differs from the teacher's; else None.
     """
-    spec = distillation_spec(data, teacher, student)
+    spec = distillation_spec(data, teacher, student, vocabulary)
     shape = TrialShape(
         teacher=teacher.config,
         student=student,
@@ -171,7 +180,7 @@ def trainings(data: TaskData, teacher: DirectoryDescription, student: EncoderCon
         max_length=min(teacher.config.max_position_embeddings, student.max_position_embeddings, _USUAL_LENGTH),
         epochs=1,
     )
-    methods = [(FINETUNE, False), *([(TEXT, False)] if text else [])]
+    methods = [(FINETUNE, False), *([(TEXT, False)] if text and vocabulary is None else [])]
     if TASKS[data.task.kind].distillable:
         made = {name: distillation(name, shape, _RATE) for name in (*DISTILLATIONS, *_methods_of_packages())}
         # A kind with methods of its own uses no others, but those that other packages have for it.

@@ -1,10 +1,11 @@
-"""Networks that are not cut out of the teacher: presets, other models, and parts of a supernet."""
+"""Networks that are not cut out of the teacher: presets, other models and their layers, and parts of a supernet."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,41 +13,58 @@ from pathlib import Path
 
 import numpy as np
 
-from pocketbert.checkpoints.directory import DirectoryDescription, read_with_heads, write_directory
+from pocketbert.checkpoints.directory import (
+    DirectoryDescription,
+    read_directory,
+    read_with_heads,
+    write_directory,
+)
 from pocketbert.checkpoints.supernet import inheritance_problems, inherited_arrays, supernet_config
 from pocketbert.configs import EncoderConfig
+from pocketbert.data.assets import model_or_start
 from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import DIVISORS, STACKS
+from pocketbert.flops import encoder_flops
 from pocketbert.notation import argument
-from pocketbert.presets import encoder_flops
 from pocketbert.search.constraints import FlopsConstraint
 from pocketbert.search.space import SearchSpace
 from pocketbert.training.initialization import ModelInit, plan_model, with_options
 from pocketbert.training.run_folder import ADAPTERS_FILE, MODEL_FOLDER
+from pocketbert_bench.compression.structures import Structure, even_layers, write_student
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # The first weights of parts of a supernet, which commands by hand read, too.
 STARTS_FOLDER = "starts"
 # Parts drawn from a supernet: one for each part of the range of costs.
 _DRAWN = 4
+# A model with a tokenizer of its own is also tried with so many thirds of its layers.
+_THIRDS = (3, 2, 1)
+# The source of networks for a teacher of which none can be cut.
+DEFAULT_SOURCE = "all-minilm"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherStudent:
-    """A network that is not cut out of the teacher, with the teacher's vocabulary.
+    """A network that is not cut out of the teacher, with the teacher's vocabulary or its own.
 
     Attributes:
       number: number among the students, or among the parts drawn from a supernet, from 1.
-      source: a preset, a config.json, or a model directory; empty for a drawn part.
+      source: a preset, a config.json, or a model; empty for a drawn part.
       architecture: its architecture.
       supernet: model directory of the supernet that gives the first weights; None for others.
+      model: model directory with its weights, or with more layers; None for random weights.
+      layers: layers of the model that it keeps, counted from 1; empty for all.
+      vocabulary: its vocabulary, if its tokenizer differs from the teacher's; else None.
     """
 
     number: int
     source: str
     architecture: EncoderConfig
     supernet: Path | None = None
+    model: Path | None = None
+    layers: tuple[int, ...] = ()
+    vocabulary: Vocabulary | None = dataclasses.field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -54,7 +72,8 @@ class OtherStudent:
         if self.source:
             # Without its supernet, it is another candidate: it has random weights.
             slices = "" if self.supernet is None else ",slices"
-            return f"student-{self.number}={Path(self.source).name}{slices}"
+            layers = f",layers={'-'.join(map(str, self.layers))}" if self.layers else ""
+            return f"student-{self.number}={Path(self.source).name}{slices}{layers}"
         assert self.architecture.feedforward is not None
         # Another seed draws other expressions, whose costs and leaderboards must not be taken for these.
         text = " ".join(self.architecture.feedforward.expressions)
@@ -64,11 +83,16 @@ class OtherStudent:
         """The model directory with its first weights; None for random ones.
 
         Args:
-          folder: folder of the compression, which gets the slices of a supernet.
+          folder: folder of the compression, which gets the slices of a supernet, and the layers of a model.
         """
-        if self.supernet is not None:
+        if self.is_part:
             return folder / STARTS_FOLDER / self.name / MODEL_FOLDER
-        return Path(self.source) if Path(self.source).is_dir() else None
+        return self.model
+
+    @property
+    def is_part(self) -> bool:
+        """Whether its first weights are a part of another model's; see `write_part`."""
+        return self.supernet is not None or bool(self.layers)
 
     @property
     def first_token(self) -> bool:
@@ -91,28 +115,33 @@ def other_students(
     """The networks that the user names, and a few parts of a supernet.
 
     Args:
-      sources: presets, paths of config.json, or model directories. With a supernet, an EfficientBERT without weights
-        starts from slices of it (EfficientBERT, section 3.2).
+      sources: presets, paths of config.json, or models. With a supernet, an EfficientBERT without weights starts from
+        slices of it (EfficientBERT, section 3.2). A model with another tokenizer than the teacher's also gives networks
+        with two thirds and one third of its layers.
       supernet: model directory of a supernet, or None.
       teacher: the teacher, or the encoder that becomes it.
       length: tokens of the longest text.
       seed: seed of the drawn parts.
 
     Raises:
-      UserError: one does not exist, has another vocabulary, or fewer positions than the texts; the supernet is not
-        one, or a student is no part of it; lists all problems.
+      UserError: one does not exist, has another vocabulary and no tokenizer, or fewer positions than the texts; the
+        supernet is not one, or a student is no part of it; lists all problems.
     """
     students, problems = list[OtherStudent](), list[str]()
     whole: EncoderConfig | None = None
+    vocabulary: Vocabulary | None = None
     if supernet is not None:
         planned, name = plan_model(supernet), f"{argument('supernet')}: {supernet}"
-        whole = planned.config
+        whole, vocabulary = planned.config, None if _shares_tokens(planned, teacher) else planned.vocabulary
         problems += _supernet_problems(name, whole) + _problems(name, planned, teacher, length)
     for number, source in enumerate(map(str, sources), 1):
-        planned, name = plan_model(source), f"{argument('students')}: {source}"
+        planned, name = plan_model(model_or_start(source)), f"{argument('students')}: {source}"
         is_part = whole is not None and planned.directory is None and planned.config.feedforward is not None
         start = supernet if is_part else None
-        students.append(OtherStudent(number=number, source=source, architecture=planned.config, supernet=start))
+        student = OtherStudent(
+            number=number, source=source, architecture=planned.config, supernet=start, model=planned.directory
+        )
+        students += [student] if _shares_tokens(planned, teacher) else _with_fewer_layers(student, planned.vocabulary)
         problems += _problems(name, planned, teacher, length)
         if whole is not None and is_part:
             problems += [
@@ -122,23 +151,31 @@ def other_students(
     raise_if_any(problems, "compress")
     parts = [] if whole is None else _drawn(whole, seed)
     students += [
-        OtherStudent(number=number, source="", architecture=part, supernet=supernet)
+        OtherStudent(number=number, source="", architecture=part, supernet=supernet, vocabulary=vocabulary)
         for number, part in enumerate(parts, 1)
     ]
     return students
 
 
-def write_slices(student: OtherStudent, vocabulary: Vocabulary | None, folder: Path) -> None:
-    """Writes a part of a supernet as a model directory, with slices of its weights and of its heads.
+def write_part(student: OtherStudent, vocabulary: Vocabulary | None, folder: Path) -> None:
+    """Writes some layers of a model, or a part of a supernet with slices of its weights and of its heads.
 
     The adapters of the supernet's run come beside it, since EfficientBERT's method continues them.
 
     Args:
-      student: a student that starts from a supernet.
+      student: a student with `is_part`.
       vocabulary: vocabulary for a supernet without one.
       folder: the model directory.
     """
-    assert student.supernet is not None
+    if student.supernet is None:
+        assert student.model is not None
+        config = student.architecture
+        structure = Structure(
+            layers=student.layers, heads=config.num_attention_heads, intermediate_size=config.intermediate_size
+        )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_student(read_directory(student.model), None, structure, folder)
+        return
     whole = read_with_heads(student.supernet)
     arrays = inherited_arrays(whole.config, whole.tensors, student.architecture, whole.tasks)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -149,16 +186,38 @@ def write_slices(student: OtherStudent, vocabulary: Vocabulary | None, folder: P
     write_directory(folder, student.architecture, whole.tasks, arrays, whole.vocabulary or vocabulary)
 
 
-def _problems(name: str, planned: ModelInit, teacher: DirectoryDescription, length: int) -> list[str]:
-    """Problems of a network beside the teacher."""
-    spec = DistillationSpec(
+def _spec(planned: ModelInit, teacher: DirectoryDescription) -> DistillationSpec:
+    return DistillationSpec(
         teacher=teacher.config,
         student=planned.config,
         task=None,
         teacher_vocabulary=with_options(teacher.vocabulary),
         student_vocabulary=planned.vocabulary,
     )
-    problems = [f"{name}: {problem}" for problem in vocabulary_problems(spec)]
+
+
+def _shares_tokens(planned: ModelInit, teacher: DirectoryDescription) -> bool:
+    return not _spec(planned, teacher).tokenizer_difference
+
+
+def _with_fewer_layers(student: OtherStudent, vocabulary: Vocabulary | None) -> list[OtherStudent]:
+    """A model with its own tokenizer, and networks with thirds of its layers, evenly with the last one."""
+    total = student.architecture.num_layers
+    counts = dict.fromkeys(math.ceil(total * thirds / 3) for thirds in _THIRDS)
+    return [
+        dataclasses.replace(
+            student,
+            architecture=student.architecture.replace(num_layers=count),
+            layers=() if count == total else even_layers(count, total),
+            vocabulary=vocabulary,
+        )
+        for count in counts
+    ]
+
+
+def _problems(name: str, planned: ModelInit, teacher: DirectoryDescription, length: int) -> list[str]:
+    """Problems of a network beside the teacher."""
+    problems = [f"{name}: {problem}" for problem in vocabulary_problems(_spec(planned, teacher))]
     if (positions := planned.config.max_position_embeddings) < length:
         problems.append(
             f"{name} must have {length} positions; received {positions}; pass a smaller {argument('length')}"

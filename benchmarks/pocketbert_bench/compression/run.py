@@ -136,6 +136,7 @@ def compress(
 
     Args:
       model: a model fine-tuned on the task (the teacher), an encoder to fine-tune first, or None for all-MiniLM-L6-v2.
+        If no network can be cut out of it, as with ModernBERT, they are cut out of all-MiniLM-L6-v2 or `students`.
       data: the task and its labelled examples; candidates that learn predictions also read soft labels or unlabelled
         texts.
       output: the run's folder: `bundle/`, `model/`, `models/`, `report.html`, `leaderboard.json`, `result.json`.
@@ -148,8 +149,8 @@ def compress(
         of the examples, or the test split in `data`.
       recipe: the bundle's recipe, without calibration, or mixed; None for dynamic_wi8, and with a size limit also for
         dynamic_wi4.
-      students: further networks to train, with the teacher's vocabulary: presets for random weights, or model
-        directories.
+      students: further networks to train: presets with the teacher's vocabulary for random weights, or models. A model
+        with another tokenizer learns predictions alone, also with two thirds and one third of its layers.
       supernet: supernet of `pocketbert search`, a model directory with the teacher's vocabulary. EfficientBERTs among
         the students start from slices of its weights, and a few parts of it with other expressions train, too.
       text: plain text, on which candidates also learn the teacher's relations (MiniLMv2) before they learn the labels.

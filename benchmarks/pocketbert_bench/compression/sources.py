@@ -17,7 +17,9 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert.training.finetune import plan_finetuning
+from pocketbert.training.initialization import with_options
 from pocketbert_runtime.label_names import are_placeholders, label_positions
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
 def has_soft_labels(data: TaskData) -> bool:
@@ -130,7 +132,9 @@ def in_better_form(data: TaskData, encoder: Path, positions: int, divided: TaskD
     return data, f"the encoder reads the two texts of a pair {reads}, the form that fits better on frozen features"
 
 
-def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: EncoderConfig) -> DistillationSpec:
+def distillation_spec(
+    data: TaskData, teacher: DirectoryDescription, student: EncoderConfig, vocabulary: Vocabulary | None = None
+) -> DistillationSpec:
     """Describes the models and the task for a method; for the arguments see `methods.trainings`."""
     return DistillationSpec(
         teacher=teacher.config,
@@ -139,8 +143,8 @@ def distillation_spec(data: TaskData, teacher: DirectoryDescription, student: En
         pairs=data.train.has_pairs and data.task.pairs is None,
         teacher_task=data.task,
         teacher_heads=(data.task.kind,),
-        teacher_vocabulary=teacher.vocabulary,
-        student_vocabulary=teacher.vocabulary,
+        teacher_vocabulary=with_options(teacher.vocabulary),
+        student_vocabulary=vocabulary or with_options(teacher.vocabulary),
         soft_labels=has_soft_labels(data),
         start="directory",
     )

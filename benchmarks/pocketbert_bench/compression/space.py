@@ -45,7 +45,7 @@ def space_needed(
     files = sorted(1e6 * candidate.cost.size_mb + _SMALL_FILES for candidate in candidates)[-kept:]
     stored = teacher + 1e6 * costs[inputs.recipe].predict(config, inputs.shares).size_mb + sum(sizes)
     stored += _LONGER * math.ceil(kept / PROMOTED) * sizes[-1]
-    stored += sum(_bytes(student.architecture) + _SMALL_FILES for student in inputs.students if student.supernet)
+    stored += sum(_bytes(student.architecture) + _SMALL_FILES for student in inputs.students if student.is_part)
     # Beside its copies, each has its initial weights.
     training = min(parallel, trials) * (_COPIES + 1) * sizes[-1]
     # Exports begin when training has ended.

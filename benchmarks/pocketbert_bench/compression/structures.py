@@ -62,6 +62,11 @@ class Structure:
         )
 
 
+def can_be_cut(teacher: EncoderConfig) -> bool:
+    """Whether networks can be cut out of a teacher: its layers are BERT's or MobileBERT's, and share no weights."""
+    return teacher.block in ("plain", "bottleneck") and teacher.layer_groups is None
+
+
 def structures(
     teacher: EncoderConfig, *, small_embedding: bool, mean_pooling: bool = False
 ) -> Iterator[tuple[str, Structure]]:
@@ -126,4 +131,9 @@ def _layers(which: str, count: int, total: int) -> tuple[int, ...]:
     if which != "even":
         start = 0 if which == "first" else total - count
         return tuple(range(start + 1, start + count + 1))
+    return even_layers(count, total)
+
+
+def even_layers(count: int, total: int) -> tuple[int, ...]:
+    """`count` of `total` layers, counted from 1, evenly with the last, as in TinyBERT's map."""
     return tuple(round((index + 1) * total / count) for index in range(count))

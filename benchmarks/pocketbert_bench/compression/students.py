@@ -16,7 +16,7 @@ from pocketbert.training.initialization import vocabulary_of
 from pocketbert.trials.clock import Record
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.compression.other_students import OtherStudent, write_slices
+from pocketbert_bench.compression.other_students import OtherStudent, write_part
 from pocketbert_bench.compression.structures import write_student
 
 IMPORTANCE_FILE = "importance.safetensors"
@@ -44,13 +44,13 @@ def student(
       folder: folder of the compression.
       teacher: model directory of the teacher.
       candidate: the candidate.
-      path: model directory for weights that are not in one of the user, nor slices of a supernet.
+      path: model directory for weights that are not in one of the user, nor a part of another model.
       record: returns the number with a name from an earlier attempt, or records a new one.
     """
     structure = candidate.structure
     if isinstance(structure, OtherStudent) and (directory := structure.directory(folder)) is not None:
-        if structure.supernet is not None and not directory.exists():
-            write_slices(structure, vocabulary_of(teacher), directory)
+        if structure.is_part and not directory.exists():
+            write_part(structure, vocabulary_of(teacher), directory)
         return directory.absolute()
     if path.exists():
         return path

@@ -46,7 +46,8 @@ def run(options: Options) -> None:
 def preset_rows() -> list[dict[str, Any]]:
     """Returns one record per preset, as in `--format=json`."""
     from pocketbert.data.assets import asset_of_package
-    from pocketbert.presets import PRESETS, encoder_flops
+    from pocketbert.flops import encoder_flops
+    from pocketbert.presets import PRESETS
 
     return [
         {

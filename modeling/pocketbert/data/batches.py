@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pocketbert.data.examples import Examples
+from pocketbert.data.teacher_rows import TeacherRows
 from pocketbert_runtime.rows import BUCKET_MULTIPLE, TokenRows, token_rows
 from pocketbert_runtime.tokenizers.framing import INPUT_NAMES
 
@@ -32,16 +33,31 @@ class EncodedExamples(TokenRows):
       groups: see `Examples.groups`.
       soft_labels: see `Examples.soft_labels`, an entry for each row; float32 `[N, max_length, labels]`, 0 without one,
         for token tags. Batches have them as the input `soft_labels`.
+      teacher_rows: the same examples for a teacher with another tokenizer, or None.
     """
 
     labels: np.ndarray | None = None
     groups: list[str] | None = None
     soft_labels: np.ndarray | None = None
+    teacher_rows: TeacherRows | None = None
 
     @classmethod
     def of(cls, rows: TokenRows, labels: np.ndarray | None = None, groups: list[str] | None = None) -> EncodedExamples:
         """Returns the rows with labels and groups."""
         return cls(**vars(rows), labels=labels, groups=groups)
+
+    @property
+    def read_by_teacher(self) -> EncodedExamples:
+        """The rows that determine a teacher's outputs: its own alone, unless the student's tokens share its outputs."""
+        rows = self.teacher_rows
+        if rows is None or rows.partners:
+            return self
+        return EncodedExamples(**{name: getattr(rows, name) for name in TokenRows.__dataclass_fields__})
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in `batch`."""
+        return INPUT_NAMES if self.teacher_rows is None else (*INPUT_NAMES, *self.teacher_rows.names)
 
     def unlabelled(self) -> EncodedExamples:
         """Returns a copy without labels."""
@@ -56,8 +72,14 @@ class EncodedExamples(TokenRows):
         return replace(self, soft_labels=soft_labels)
 
     def batch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray | None]:
-        """Returns inputs, int32 `[B, L]`, and labels, `[B]`, for B rows; L is their bucket's length."""
-        return self.inputs(indices), None if self.labels is None else self.labels[self.rows(indices)]
+        """Returns inputs, int32 `[B, L]`, and labels, `[B]`, for B rows; L is their bucket's length.
+
+        The inputs include those for a teacher with another tokenizer; see `TeacherRows.batch`.
+        """
+        inputs = self.inputs(indices)
+        if self.teacher_rows is not None:
+            inputs |= self.teacher_rows.batch(indices)
+        return inputs, None if self.labels is None else self.labels[self.rows(indices)]
 
 
 def plan_batches(
@@ -140,12 +162,13 @@ def dataset(encoded: EncodedExamples, plan: Sequence[np.ndarray], start: int = 0
 
     def rows(indices: np.ndarray) -> list[np.ndarray]:
         inputs, _ = encoded.batch(indices)
-        return [inputs[name] for name in INPUT_NAMES]
+        return [inputs[name] for name in encoded.input_names]
 
     def assemble(indices: tf.Tensor) -> Any:
         # TensorFlow keeps two more copies of captured tensors, too much memory for a large text.
-        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(INPUT_NAMES), stateful=False)
-        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(INPUT_NAMES, arrays, strict=True)}
+        names = encoded.input_names
+        arrays = tf.numpy_function(rows, [indices], [tf.int32] * len(names), stateful=False)
+        inputs = {name: tf.ensure_shape(array, [None, None]) for name, array in zip(names, arrays, strict=True)}
         # Python calls cost time, so only examples with several rows make one.
         if encoded.rows_per_example > 1 and (labels is not None or soft is not None):
             indices = tf.ensure_shape(tf.numpy_function(encoded.rows, [indices], tf.int64, stateful=False), [None])

@@ -15,11 +15,12 @@ from pocketbert.data.batches import EncodedExamples, dataset
 from pocketbert.data.teacher_cache.encodings import FLOAT_DTYPES, INDEX_ENCODINGS
 from pocketbert.data.teacher_cache.targets import TargetSpec
 from pocketbert.data.teacher_cache.writer import SHARD_BYTES, TeacherCachePlan, TeacherCacheWriter, open_writers
+from pocketbert.data.teacher_rows import TEACHER_PREFIX, without_teacher_rows
 from pocketbert.distillation.method import Method
+from pocketbert.distillation.other_tokens import teacher_features
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
-from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import bar
@@ -68,7 +69,7 @@ def cache_stages(
     raise_if_any(problems, plan.objective.name)
     teacher = plan.load_teacher()
     # Data in records are never cacheable, which was checked.
-    encoded = [cast(EncodedExamples, plan.encoded(stage)) for stage in stages]
+    encoded = [cast(EncodedExamples, plan.encoded(stage)).read_by_teacher for stage in stages]
     plans = [
         plan_teacher_cache(
             teacher, plan.teacher_directory, plan.objective, stage, examples, output, dtype=dtype, masks=masks
@@ -256,18 +257,18 @@ def _index_spec(
 
 def _targets(teacher: Model, method: Method, stage: Stage, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Computes targets as in a run with a live teacher, in float32."""
-    with padding_after_texts(teacher):
-        features = teacher.features(inputs, stage.teacher_features, training=False)
-    targets = method.targets(stage, features, inputs)
+    features = teacher_features(teacher, inputs, stage.teacher_features)
+    targets = method.targets(stage, features, without_teacher_rows(inputs))
     return {name: tf.cast(value, tf.float32) if value.dtype.is_floating else value for name, value in targets.items()}
 
 
 def _trial(encoded: EncodedExamples, size: int, length: int) -> dict[str, tf.Tensor]:
-    return {
-        "input_word_ids": tf.fill([size, length], encoded.pad_token_id),
-        "input_mask": tf.ones([size, length], tf.int32),
-        "input_type_ids": tf.zeros([size, length], tf.int32),
-    }
+    inputs = {name: tf.ones([size, length], tf.int32) for name in encoded.input_names}
+    for prefix, rows in (("", encoded), (TEACHER_PREFIX, encoded.teacher_rows)):
+        if rows is not None:
+            inputs[f"{prefix}input_word_ids"] = tf.fill([size, length], rows.pad_token_id)
+            inputs[f"{prefix}input_type_ids"] = tf.zeros([size, length], tf.int32)
+    return inputs
 
 
 def _plan(encoded: EncodedExamples, first: int, examples: int) -> list[np.ndarray]:

@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from pocketbert.data.batches import SOFT_LABELS
 from pocketbert.data.readers.soft_labels import soft_logits
+from pocketbert.data.teacher_rows import without_teacher_rows
 from pocketbert.distillation.method import Method
+from pocketbert.distillation.other_tokens import teacher_features
 from pocketbert.distillation.predictions import TAUGHT_TOKENS, taught_tokens
-from pocketbert.layers.embeddings import padding_after_texts
 from pocketbert.tasks.base import Task
 from pocketbert.tasks.parts import part_soft_labels
 from pocketbert.tasks.registry import get_task
@@ -55,21 +56,21 @@ class Distiller(TrainingModel):
         features: dict[str, Any] = {}
         more: Targets = {}
         inputs = {name: value for name, value in inputs.items() if name != SOFT_LABELS}
+        readable = without_teacher_rows(inputs)
         if soft is not None and "logits" in stage.teacher_features:
             assert stage.task is not None
             features["logits"], more = _taught(get_task(stage.task), soft, tf.shape(inputs["input_mask"])[1])
         request = {name: layers for name, layers in stage.teacher_features.items() if name not in features}
         if not request:
-            return {**self._method.targets(stage, features, inputs), **more}
+            return {**self._method.targets(stage, features, readable), **more}
         teacher = self._teacher()
         if teacher is None:
             raise ValueError(
                 f"stage {self.stage.name} reads {', '.join(self.stage.teacher_features)} from a teacher; received "
                 "neither a teacher nor cached targets"
             )
-        with padding_after_texts(teacher):
-            features |= teacher.features(inputs, request, training=False)
-        return {**self._method.targets(stage, features, inputs), **more}
+        features |= teacher_features(teacher, inputs, request)
+        return {**self._method.targets(stage, features, readable), **more}
 
 
 def _taught(task: Task, soft: tf.Tensor, width: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:

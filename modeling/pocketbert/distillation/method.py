@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pocketbert.configs import PRETRAINING_HEADS, EncoderConfig, TaskConfig
+from pocketbert.distillation.other_tokens import token_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.heads_config import same_heads
 from pocketbert.notation import argument
@@ -57,6 +59,21 @@ class DistillationSpec:
     student_vocabulary: Vocabulary | None = None
     soft_labels: bool = False
     start: Start | None = None
+
+    @functools.cached_property
+    def tokenizer_difference(self) -> str:
+        """The first difference between the tokenizers, so that each model reads the texts with its own; else empty."""
+        from pocketbert.training.initialization import tokenizer_differences
+
+        teacher, student = self.teacher_vocabulary, self.student_vocabulary
+        if teacher is None or student is None or teacher == student:
+            return ""
+        for what, received in tokenizer_differences(teacher, student, "the teacher", "the student"):
+            return f"{what}: {received}"
+        counts = len(teacher.tokens()), len(student.tokens())
+        return (
+            "" if counts[0] == counts[1] else f"vocabulary: the teacher has {counts[0]} tokens, the student {counts[1]}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +195,8 @@ def validated_stages(method: Method, spec: DistillationSpec) -> tuple[tuple[Stag
         problems += _layer_problems(side, config, [request for _, request in requests])
     for stage in stages:
         problems += _head_problems(stage, spec)
+    if spec.tokenizer_difference:
+        problems += token_problems(stages, spec.task, spec.tokenizer_difference, soft_labels=spec.soft_labels)
     if any("logits" in stage.teacher_features for stage in stages) and not spec.soft_labels:
         problems += label_problems(spec)
     names = [stage.name for stage in stages]
@@ -220,12 +239,12 @@ def _with_schedule(stage: Stage, schedule: ScheduleName) -> Stage:
 
 
 def vocabulary_problems(spec: DistillationSpec) -> list[str]:
-    """Returns differences between the vocabularies; teacher and student must share token ids."""
-    from pocketbert.training.initialization import tokenizer_problems
-
+    """Returns why the models cannot share token ids; none if each has its own tokenizer."""
     teacher, student = spec.teacher, spec.student
-    remedy = "give a student with the teacher's vocabulary"
-    problems = []
+    problems: list[str] = []
+    if spec.tokenizer_difference:
+        return problems
+    remedy = "give a student with the teacher's vocabulary, or a model directory with its own tokenizer"
     if teacher.vocab_size != student.vocab_size:
         problems.append(
             f"both models need the same vocabulary; the teacher's has {teacher.vocab_size} tokens, the student's "
@@ -241,9 +260,6 @@ def vocabulary_problems(spec: DistillationSpec) -> list[str]:
             f"pairs need the teacher's {teacher.type_vocab_size} segments; the student has "
             f"{student.type_vocab_size}; raise its type_vocab_size"
         )
-    vocabularies = spec.teacher_vocabulary, spec.student_vocabulary
-    if vocabularies[0] is not None and vocabularies[1] is not None:
-        problems += tokenizer_problems(vocabularies[0], vocabularies[1], "the teacher", "the student", remedy)
     return problems
 
 

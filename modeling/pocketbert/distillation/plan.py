@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pocketbert.configs import PRETRAINING_HEADS
 from pocketbert.data.batches import EncodedExamples
@@ -27,7 +27,7 @@ from pocketbert.heads_config import same_heads
 from pocketbert.model import Model, from_pretrained
 from pocketbert.progress import log_info
 from pocketbert.tasks.scores import Scores
-from pocketbert.tokenizers.opening import with_truncation
+from pocketbert.tokenizers.opening import open_tokenizer, with_truncation
 from pocketbert.training.distribution import precision_policy
 from pocketbert.training.initialization import assign_weights
 from pocketbert.training.kept_heads import reorder_head
@@ -41,6 +41,10 @@ from pocketbert.training.stage import Stage
 from pocketbert.training.state import digest_directory
 from pocketbert_runtime.json_reading import parse_json, read_members
 from pocketbert_runtime.label_names import label_positions
+from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pocketbert.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,7 @@ class DistillationPlan(Plan):
       spec: teacher, student and task.
       teacher_directory: the teacher's model directory, or None.
       teacher_cache: folder with cached targets; None for a live teacher.
+      teacher_vocabulary: the teacher's vocabulary, if its tokenizer differs from the student's; else None.
     """
 
     ROLE: ClassVar = "student"
@@ -60,6 +65,9 @@ class DistillationPlan(Plan):
     spec: DistillationSpec
     teacher_directory: Path | None = None
     teacher_cache: Path | None = None
+    teacher_vocabulary: Vocabulary | None = None
+    # Tokenized twice, by the identity of the student's rows, which the plan keeps.
+    _taught: dict[int, EncodedExamples] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def needs_teacher(self) -> bool:
@@ -96,13 +104,38 @@ class DistillationPlan(Plan):
         given = self.data.given
         if getattr(given, "least_confidence", None) is not None and self.data.reads_unlabelled(stage):
             object.__setattr__(self, "data", TaskRunData(confident(given, self.teacher, self._teacher_length)))
-        return super().encoded(stage)
+        encoded = super().encoded(stage)
+        if self.teacher_vocabulary is None or encoded is None or not read_of_teacher(stage, self.data):
+            return encoded
+        return self._with_teacher_rows(stage, encoded)
+
+    def _with_teacher_rows(self, stage: Stage, encoded: EncodedExamples) -> EncodedExamples:
+        """Tokenizes a stage's examples for the teacher, too; once for stages with the same examples."""
+        if id(encoded) not in self._taught:
+            assert isinstance(self.data, TaskRunData)
+            positions = self.spec.teacher.max_position_embeddings
+            tokenizers = self.tokenizer, self.teacher_tokenizer
+            self._taught[id(encoded)] = self.data.with_teacher_rows(
+                encoded, stage, *tokenizers, positions, self.windows
+            )
+        return self._taught[id(encoded)]
+
+    @functools.cached_property
+    def teacher_tokenizer(self) -> Tokenizer:
+        """The teacher's tokenizer; it cuts texts like the student's."""
+        if self.teacher_vocabulary is None:
+            return self.tokenizer
+        return open_tokenizer(dataclasses.replace(self.teacher_vocabulary, truncation=self.vocabulary.truncation))
 
     def cached_targets(self, stage: Stage, encoded: EncodedExamples) -> TeacherCache | None:
         if self.teacher_cache is None or not stage.teacher_features:
             return None
         identity = teacher_cache_identity(
-            self.objective, stage, encoded, teacher_directory=self.teacher_directory, tokenizer=self.tokenizer
+            self.objective,
+            stage,
+            encoded.read_by_teacher,
+            teacher_directory=self.teacher_directory,
+            tokenizer=self.teacher_tokenizer,
         )
         return TeacherCache.open(self.teacher_cache / stage.name, identity)
 

@@ -99,6 +99,7 @@ def plan_distillation(
             "without qat first, and give that student"
         )
     vocabulary = spec.teacher_vocabulary or planned.vocabulary or opened.vocabulary
+    crosses = bool(spec.tokenizer_difference)
     if vocabulary is None:
         problems.append(
             "tokenization needs a vocab.txt or another tokenizer's files; teacher and student have none; put them into "
@@ -133,6 +134,13 @@ def plan_distillation(
     raise_if_any([*problems, *unused_options(run, stages, opened, vocabulary)], method.name)
     assert vocabulary is not None
     read, kept = vocabulary.truncation, planned.vocabulary.truncation if planned.vocabulary else HEAD
+    if crosses:
+        assert planned.vocabulary is not None
+        vocabulary = dataclasses.replace(planned.vocabulary, truncation=read)
+        log_info(
+            f"teacher and student have different tokenizers ({spec.tokenizer_difference}); each reads the texts with "
+            "its own"
+        )
     if run.truncation is None and read != kept:
         log_info(
             f"longer texts are cut as the teacher cuts them ({read}), and the student keeps this; pass "
@@ -168,6 +176,7 @@ def plan_distillation(
         spec=spec,
         teacher_directory=teacher_directory,
         teacher_cache=cache,
+        teacher_vocabulary=spec.teacher_vocabulary if crosses else None,
     )
 
 

@@ -19,7 +19,8 @@ from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.model import Model
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.tasks.data_checks import training_warnings
+from pocketbert.tasks.data_checks import cut_warning, training_warnings
+from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.callbacks import Callback
 from pocketbert.training.config import DistillResult, RunConfig
 from pocketbert.training.decision_options import log_heads_without_choice
@@ -99,6 +100,12 @@ def with_data_notes(plan: DistillationPlan) -> DistillationPlan:
         warnings = training_warnings(data, plan.vocabulary, min(stage.max_length for stage in plan.stages))
         for warning in warnings:
             log_info(f"warning: {warning}")
+        if plan.teacher_vocabulary is not None and plan.teacher_stages:
+            parts = [part for part in (data.train, data.unlabelled) if part is not None]
+            length = min(stage.max_length for stage in plan.stages)
+            cut = cut_warning(supervised_task(data.task), parts, plan.teacher_tokenizer, length)
+            if cut is not None:
+                log_info(f"warning: counted in the teacher's tokens, {cut}")
         log_heads_without_choice(plan.run, plan.data)
         plan = dataclasses.replace(plan, data_notes=tuple(warnings))
     return plan

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import raise_if_any
-from pocketbert.presets import encoder_flops
+from pocketbert.flops import encoder_flops
 
 if TYPE_CHECKING:
     from pocketbert.search.space import SearchSpace
@@ -84,7 +84,7 @@ class ParameterConstraint:
 
 @dataclass(frozen=True, kw_only=True)
 class FlopsConstraint:
-    """Floating-point operations in the encoder for one text, see `pocketbert.presets.encoder_flops`.
+    """Floating-point operations in the encoder for one text, see `pocketbert.flops.encoder_flops`.
 
     Attributes:
       limit: most operations.

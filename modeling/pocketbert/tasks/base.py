@@ -12,6 +12,7 @@ import numpy as np
 from pocketbert.configs import EncoderConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning, label_warnings
+from pocketbert.data.teacher_rows import TeacherRows
 from pocketbert.tasks.interfaces import Decisions, Evaluator, Rows
 from pocketbert_runtime.answers.base import Answers
 from pocketbert_runtime.forward import Forward
@@ -202,6 +203,26 @@ class SupervisedTask(Answers, Task):
           max_length: maximum tokens per example or window.
           **windows: options in `window_options`.
         """
+
+    @property
+    def crosses_tokenizers(self) -> bool:
+        """Whether a teacher with another tokenizer can teach it: with outputs per text, or its own `teacher_rows`."""
+        return not (self.per_token or any(part.per_token for part in self.parts.values()))
+
+    def teacher_rows(
+        self, data: Any, tokenizer: Any, teacher_tokenizer: Any, max_length: int, positions: int, **windows: Any
+    ) -> TeacherRows:
+        """Tokenizes the data in `encode` for a teacher with another tokenizer, row by row.
+
+        Args:
+          data: see `encode`.
+          tokenizer: the student's tokenizer.
+          teacher_tokenizer: the teacher's tokenizer.
+          max_length: see `encode`.
+          positions: the teacher's longest row.
+          **windows: see `encode`.
+        """
+        return TeacherRows.of(self.encode(data, teacher_tokenizer, max_length, **windows))
 
     def encode_soft(self, data: Any, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
         """Tokenizes data with soft labels for training; see `encode`."""

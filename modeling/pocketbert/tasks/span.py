@@ -14,6 +14,7 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.batches import EncodedExamples
 from pocketbert.data.data_warnings import DataWarning
 from pocketbert.data.readers.questions import QuestionFile
+from pocketbert.data.teacher_rows import TeacherRows
 from pocketbert.errors import UserError
 from pocketbert.layers.core import Dense
 from pocketbert.tasks.base import SupervisedTask
@@ -21,6 +22,7 @@ from pocketbert.tasks.interfaces import Rows
 from pocketbert.tasks.outputs import CrossEntropy, Labelled, mean_over_examples
 from pocketbert.tasks.prediction_layers import PredictionLayers
 from pocketbert.tasks.question_answering import QuestionEvaluator, QuestionRows, constant_rule, encode_questions
+from pocketbert.tasks.question_partners import teacher_windows
 from pocketbert.tasks.scores import Scores
 from pocketbert.tasks.text_rows import TextRows
 from pocketbert_runtime.answers.span import SPAN_OUTPUTS, SpanAnswers
@@ -121,6 +123,18 @@ class Span(SpanAnswers, SupervisedTask):
     def encode(self, data: QuestionFile, tokenizer: Any, max_length: int, **windows: Any) -> EncodedExamples:
         """Encodes one row per window. Labels: the answer's first and last token, (0, 0) for windows without it."""
         return encode_questions(data, tokenizer, WindowOptions(max_length=max_length, **windows))
+
+    @property
+    def crosses_tokenizers(self) -> bool:
+        """Characters match the tokens; see `question_partners`."""
+        return True
+
+    def teacher_rows(
+        self, data: Any, tokenizer: Any, teacher_tokenizer: Any, max_length: int, positions: int, **windows: Any
+    ) -> TeacherRows:
+        """See `SupervisedTask.teacher_rows`; one row per window of the student."""
+        options = WindowOptions(max_length=max_length, **windows)
+        return teacher_windows(data, tokenizer, teacher_tokenizer, options, positions)
 
     def rows(self, data: Any, tokenizer: Any, max_length: int, most: int | None = None, **windows: Any) -> Rows:
         """Encodes one row per paragraph window, or one row per pair for unlabelled text pairs."""

@@ -206,40 +206,44 @@ def with_options(vocabulary: Vocabulary | None) -> Vocabulary | None:
 
 
 def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: str, remedy: str) -> list[str]:
-    """Compares two tokenizers: kinds, options, segmentation, and tokens in both vocabularies."""
+    """Returns the differences between two tokenizers as problems, each with the remedy."""
+    differences = tokenizer_differences(one, other, ones, others)
+    return [f"both need the same {what}; {received}; {remedy}" for what, received in differences]
+
+
+def tokenizer_differences(one: Vocabulary, other: Vocabulary, ones: str, others: str) -> list[tuple[str, str]]:
+    """Compares two tokenizers: kinds, options, segmentation, and tokens in both vocabularies.
+
+    Returns:
+      What differs, and both values in words; empty for equal tokenizers.
+    """
     if one == other:
         return []
     if one.kind != other.kind:
-        return [f"both need the same kind of tokenizer; {ones} has {one.kind}, {others} {other.kind}; {remedy}"]
-    problems = []
+        return [("kind of tokenizer", f"{ones} has {one.kind}, {others} {other.kind}")]
+    differences = []
     for name, value in dataclasses.asdict(one.options).items():
         if value != getattr(other.options, name):
-            problems.append(
-                f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
-                f"{name}={getattr(other.options, name)}; {remedy}"
-            )
+            values = f"{ones} has {name}={value}, {others} {name}={getattr(other.options, name)}"
+            differences.append(("tokenizer options", values))
     if one.layout != other.layout:
-        problems.append(f"both need the same layout; {ones} has {one.layout}, {others} {other.layout}; {remedy}")
+        differences.append(("layout", f"{ones} has {one.layout}, {others} {other.layout}"))
     if one.add_prefix_space != other.add_prefix_space:
-        problems.append(
-            f"both need the same add_prefix_space; {ones} has {one.add_prefix_space}, {others} "
-            f"{other.add_prefix_space}; {remedy}"
-        )
+        values = f"{ones} has {one.add_prefix_space}, {others} {other.add_prefix_space}"
+        differences.append(("add_prefix_space", values))
     tokens = zip(one.tokens(), other.tokens(), strict=False)
     differ = [(index, *pair) for index, pair in enumerate(tokens) if pair[0] != pair[1]]
     if differ:
         index, token, other_token = differ[0]
-        problems.append(
-            f"both need the same vocabulary; {one.path} and {other.path} differ in {len(differ)} tokens, the first at "
-            f"id {index}: {token!r} and {other_token!r}; {remedy}"
-        )
+        first = f"the first at id {index}: {token!r} and {other_token!r}"
+        differences.append(("vocabulary", f"{one.path} and {other.path} differ in {len(differ)} tokens, {first}"))
     elif (one.added, one.keeps_space and one.added) != (other.added, other.keeps_space and other.added):
         counts = f"{ones} has {len(one.added)} and {others} {len(other.added)}"
-        problems.append(f"both need the same added tokens with the same flags; {counts}; {remedy}")
+        differences.append(("added tokens with the same flags", counts))
     elif one.segmentation() != other.segmentation():
         files = (vocabulary.merges or vocabulary.path for vocabulary in (one, other))
-        problems.append(f"both need the same {' and '.join(map(str, files))}; received different ones; {remedy}")
-    return problems
+        differences.append((" and ".join(map(str, files)), "received different ones"))
+    return differences
 
 
 @contextlib.contextmanager

@@ -267,6 +267,22 @@ class TaskRunData(RunData):
         encode = task.encode_soft if self.has_soft_labels else task.encode
         return encode(examples, tokenizer, stage.max_length, **windows)
 
+    def with_teacher_rows(
+        self,
+        encoded: EncodedExamples,
+        stage: Stage,
+        tokenizer: Tokenizer,
+        teacher_tokenizer: Tokenizer,
+        positions: int,
+        windows: Mapping[str, Any],
+    ) -> EncodedExamples:
+        """Adds a stage's rows for a teacher with another tokenizer; see `SupervisedTask.teacher_rows`."""
+        log_info(f"tokenizing the examples for the teacher ({self.part(stage)}): its tokenizer is another one")
+        rows = supervised_task(self.given.task).teacher_rows(
+            self._examples(stage), tokenizer, teacher_tokenizer, stage.max_length, positions, **windows
+        )
+        return dataclasses.replace(encoded, teacher_rows=rows)
+
     def evaluated_length(self, stage: Stage) -> int | None:
         """See `RunData`; a stage is evaluated if it trains the head."""
         return stage.max_length if "logits" in stage.student_features else None

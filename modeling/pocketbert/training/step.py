@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.data.batches import SOFT_LABELS
+from pocketbert.data.teacher_rows import without_teacher_rows
 from pocketbert.encoder import complete_inputs
 from pocketbert.errors import UserError
 from pocketbert.layers import loss_normalization
@@ -177,6 +178,7 @@ class TrainingModel(tf_keras.Model):
         if targets is None:
             targets = self.targets(inputs)
         targets = {name: tf.stop_gradient(value) for name, value in targets.items()}
+        inputs = without_teacher_rows(inputs)
         inputs.pop(SOFT_LABELS, None)
         return inputs, {**inputs, **{name: batch[name] for name in stage.label_names}}, targets
 

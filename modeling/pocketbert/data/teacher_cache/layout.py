@@ -187,9 +187,13 @@ class TeacherCacheManifest:
 
 
 def dataset_digest(encoded: EncodedExamples) -> str:
-    """Returns the SHA-256 over ids, segments and offsets, without labels and padding."""
+    """Returns the SHA-256 over ids, segments and offsets, without labels and padding; also over the teacher's rows."""
     digest = hashlib.sha256()
-    for part, dtype in ((encoded.word_ids, "<i4"), (encoded.type_ids, "<i4"), (encoded.offsets, "<i8")):
+    parts = [(encoded.word_ids, "<i4"), (encoded.type_ids, "<i4"), (encoded.offsets, "<i8")]
+    if (rows := encoded.teacher_rows) is not None:
+        parts += [(rows.word_ids, "<i4"), (rows.type_ids, "<i4"), (rows.offsets, "<i8")]
+        parts += [(partners, "<i4") for _, partners in sorted(rows.partners.items())]
+    for part, dtype in parts:
         digest.update(f"{len(part)} ".encode())
         digest.update(np.ascontiguousarray(part, dtype=dtype).data)
     return digest.hexdigest()

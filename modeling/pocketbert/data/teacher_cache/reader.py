@@ -5,6 +5,7 @@ See `pocketbert.data.teacher_cache.layout` for the format. A run from a cache ne
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import mmap
 import os
@@ -198,7 +199,7 @@ class TeacherCache:
         """
         import tensorflow as tf
 
-        if not np.array_equal(encoded.lengths, self.lengths):
+        if not np.array_equal(encoded.read_by_teacher.lengths, self.lengths):
             raise UserError(
                 f"{self.path}: the examples must be those in the cache; received {len(encoded)} examples with other "
                 f"lengths than the {len(self)} in the cache; pass the same data"
@@ -216,7 +217,8 @@ class TeacherCache:
             }
             return batch, targets
 
-        pairs = tf.data.Dataset.zip((dataset(encoded, plan, start), index_rows(plan, start)))
+        students = dataclasses.replace(encoded, teacher_rows=None)
+        pairs = tf.data.Dataset.zip((dataset(students, plan, start), index_rows(plan, start)))
         # Batches with targets are large; two are enough to read ahead of the step.
         return pairs.map(join, num_parallel_calls=2, deterministic=True).prefetch(2)
 
