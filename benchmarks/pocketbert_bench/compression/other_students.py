@@ -18,6 +18,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import DIVISORS, STACKS
+from pocketbert.hub.names import short_name
 from pocketbert.notation import argument
 from pocketbert.presets import encoder_flops
 from pocketbert.search.constraints import FlopsConstraint
@@ -54,7 +55,7 @@ class OtherStudent:
         if self.source:
             # Without its supernet, it is another candidate: it has random weights.
             slices = "" if self.supernet is None else ",slices"
-            return f"student-{self.number}={Path(self.source).name}{slices}"
+            return f"student-{self.number}={short_name(self.source)}{slices}"
         assert self.architecture.feedforward is not None
         # Another seed draws other expressions, whose costs and leaderboards must not be taken for these.
         text = " ".join(self.architecture.feedforward.expressions)
