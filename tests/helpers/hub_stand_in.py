@@ -53,7 +53,7 @@ class Repository:
 
 @dataclass
 class Hub:
-    """The models, and what the client asked for.
+    """The models, and the client's requests.
 
     Attributes:
       endpoint: address for `HF_ENDPOINT`.
@@ -82,7 +82,7 @@ class Hub:
         return commit
 
     def files(self) -> list[str]:
-        """The files whose content was asked for, in order."""
+        """The files whose content was requested, in order."""
         return [match[3] for request in self.requests if (match := re.fullmatch(f"GET {_FILE.pattern}", request))]
 
 

@@ -18,6 +18,8 @@ from pocketbert.hub.names import HubName, is_commit, is_hub_name, joined, licens
 from pocketbert.progress import log_info
 
 _SECONDS = 10
+# Without a token, the hub does not tell one from the other.
+_UNKNOWN = "the hub has no such model, or it is private", "check the name and HF_TOKEN"
 # Folder → revision in the name that this process resolved to it.
 _revisions: dict[Path, str] = {}
 
@@ -155,21 +157,24 @@ def _failures(name: HubName) -> Iterator[None]:
         page = f"https://huggingface.co/{name.repository}"
         raise _Failed("the model is gated", f"accept its terms on {page} and set HF_TOKEN") from None
     except errors.RepositoryNotFoundError:
-        raise _Failed("the hub has no such model, or it is private", "check the name, or set HF_TOKEN") from None
+        raise _Failed(*_UNKNOWN) from None
     except errors.RevisionNotFoundError:
         raise _Failed(f"the model has no revision {name.revision}", "check the name behind @") from None
     except errors.LocalEntryNotFoundError as error:
         # The cause of a file's first request has the message.
-        raise _Failed(_unreachable(error.__cause__ or error), "check the connection") from None
+        raise _Failed(_broken(error.__cause__ or error), "check the connection") from None
     except errors.HfHubHTTPError as error:
-        raise _Failed(f"the hub answered with status {error.response.status_code}", "try later") from None
+        # The client knows the hub's 401 by the address of the public one alone.
+        status = error.response.status_code
+        answered = f"the hub answered with status {status}", "try later"
+        raise _Failed(*(_UNKNOWN if status == 401 else answered)) from None
     except (OSError, ValueError) as error:
         # From several libraries; only an error of the system has a number.
         if isinstance(error, OSError) and error.errno is not None:
             reason = f"the cache must be a writable folder with space; received the error {error.strerror}"
             raise _Failed(reason, "set HF_HOME to another folder") from None
-        raise _Failed(_unreachable(error), "check the connection") from None
+        raise _Failed(_broken(error), "check the connection") from None
 
 
-def _unreachable(error: BaseException) -> str:
-    return f"the hub cannot be reached ({' '.join(str(error).split())[:200]})"
+def _broken(error: BaseException) -> str:
+    return f"the connection to the hub failed ({' '.join(str(error).split())[:200]})"
