@@ -131,8 +131,8 @@ def with_model_card(options: CardOptions, model_directory: str | os.PathLike[str
 
 def _with_origins(options: CardOptions, origins: Sequence[Mapping[str, Any]]) -> CardOptions:
     """Adds models on the hub with their commits as base models; all of them, such as a student and its teacher."""
-    names = dict.fromkeys(origin["name"].removeprefix(PREFIX) for origin in origins)
-    licences = dict.fromkeys(origin["license"] or "unknown" for origin in origins)
+    names = dict.fromkeys(source["name"].removeprefix(PREFIX) for source in origins)
+    licences = dict.fromkeys(source["license"] or "unknown" for source in origins)
     if options.base_model is not None or not names:
         return options
     base_model_license = options.base_model_license or ", ".join(licences)
