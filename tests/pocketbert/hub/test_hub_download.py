@@ -75,6 +75,16 @@ def test_errors_name_the_model(hub: Hub) -> None:
         read_directory(download(NAME))
 
 
+def test_configuration_that_names_code_is_refused(hub: Hub) -> None:
+    files = tiny_files(hub)
+    config = json.loads(files["config.json"]) | {"auto_map": {"AutoModel": "modeling.Model"}}
+    hub.push("lab/code", files | {"config.json": json.dumps(config).encode()})
+    folder = download("hf:lab/code")
+    assert not (folder / "modeling.py").exists()
+    with pytest.raises(UserError, match="auto_map"):
+        read_directory(folder)
+
+
 def test_branches_tags_and_commits(hub: Hub, tmp_path: Path) -> None:
     first = hub.repositories["lab/tiny"].branches["main"]
     newer = write_model(tmp_path / "newer", num_layers=2)
