@@ -178,7 +178,7 @@ def test_all_model_options_take_names_on_the_hub(folder: Path, tmp_path: Path, m
                 continue
             count += 1
             value = "hf:lab/tiny"
-            values = {other.name: other.default for other in command.fields}
+            values = {other.name: () if other.many else other.default for other in command.fields}
             options = Options(command, values | {field.name: (value,) if field.many else value}, [field.name])
             inputs.check(options)
             assert names.pop() == value and not names, (name, field.flag)

@@ -80,19 +80,19 @@ def test_run_and_bundle_name_commit_and_licence(
 
 
 def test_bundle_of_a_model_on_the_hub(commits: list[str], tmp_path: Path, offline: Callable[[], None]) -> None:
-    model = pb.from_pretrained(NAME)
+    assert pb.from_pretrained(NAME).config.num_layers == 1
     offline()
     bundle = pb.export(NAME, tmp_path / "bundle", recipe="float32", lengths=(9,))
     facts = json.loads((tmp_path / "bundle" / "bundle.json").read_text("utf-8"))["model_card"]
     # The same weights, so the same licence.
     assert (facts["license"], facts["base_model"]) == ("mit", f"lab/encoder@{commits[0]}")
-    assert bundle.num_parameters == model.count_params()
+    assert [*bundle.lengths] == [9]
 
 
 def test_interrupted_run_resumes_with_its_commit(
     hub: Hub, commits: list[str], table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = pb.data.table(table, text_column="text", label_column="label")
+    data = pb.data.table(table)
     config, run = pb.FinetuneConfig(epochs=1, batch_size=8, max_length=9), pb.RunConfig()
 
     def killed(_: object) -> None:
