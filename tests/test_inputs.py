@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import shutil
 from pathlib import Path
 
 import forks
@@ -13,8 +13,8 @@ import tiny
 
 import pocketbert as pb
 from pocketbert import cli
-from pocketbert.commands import COMMANDS
-from pocketbert.commands.command_line import Command
+from pocketbert.commands import COMMANDS, inputs
+from pocketbert.commands.command_line import Command, Options
 from pocketbert.configs import TaskConfig
 from pocketbert.data.model_paths import hub_name
 
@@ -150,22 +150,40 @@ def test_hub_names_are_recognized(name: str, expected: str | None) -> None:
 def test_remedy_for_hub_names_makes_the_model(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import types
+    import hub_stand_in
 
     monkeypatch.chdir(tmp_path)
     line = ["--task=sst2", "--data=glue", "--output=run"]
     assert cli.main(["finetune", "--model=bert-base-uncased", *line]) == 2
-    match = re.search(r"run pocketbert (convert .*?) \(see", capsys.readouterr().err)
+    match = re.search(r"pass (hf:\S+) \(see", capsys.readouterr().err)
     assert match is not None
-    # The hub cannot be reached from a test: its client answers with a folder.
-    requests: list[str] = []
-    hub = types.ModuleType("huggingface_hub")
-    hub.snapshot_download = lambda name, **_: requests.append(name) or str(folder / "model")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert cli.main(match[1].split()) == 0
-    assert requests == ["google-bert/bert-base-uncased"]
-    assert cli.main(["finetune", "--model=models/bert-base-uncased", *line]) == 2
-    assert "glue" in capsys.readouterr().err
+    with hub_stand_in.serve() as hub:
+        hub_stand_in.connect(monkeypatch, hub.endpoint, tmp_path / "cache")
+        hub.push("google-bert/bert-base-uncased", folder / "model")
+        assert cli.main(["finetune", f"--model={match[1]}", *line]) == 2
+        assert "model.safetensors" in hub.files()
+    assert "glue" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_all_model_options_take_names_on_the_hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = tmp_path / "models--lab--tiny" / "snapshots" / ("0123456789" * 4)
+    shutil.copytree(folder / "model", snapshot)
+    names: list[str] = []
+    monkeypatch.setattr("pocketbert.data.model_paths.download", lambda name, pinned: names.append(name) or snapshot)
+    count = 0
+    for name in COMMANDS:
+        command = Command(name)
+        for field in command.fields:
+            if not {"MODEL", "PRESET"} & {*field.value_name.split("|")}:
+                continue
+            count += 1
+            value = "hf:lab/tiny"
+            values = {other.name: () if other.many else other.default for other in command.fields}
+            options = Options(command, values | {field.name: (value,) if field.many else value}, [field.name])
+            inputs.check(options)
+            assert names.pop() == value and not names, (name, field.flag)
+            assert f"{value}@{snapshot.name}" in options.to_toml()
+    assert count > 25
 
 
 def test_parquet_remedy_makes_a_readable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

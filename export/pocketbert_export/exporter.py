@@ -139,7 +139,7 @@ def export(
     directory = None if isinstance(model, Model) else model_directory(model)
     outputs.check_inputs(output, (directory, examples if isinstance(examples, str | os.PathLike) else None))
     outputs.check_directory(output, outputs.BUNDLE_KIND, overwrite=overwrite)
-    model = model if isinstance(model, Model) else from_pretrained(model)
+    model = model if isinstance(model, Model) else from_pretrained(directory or model)
     check_blocks(chosen, model.config)
     if is_separate(model.task):
         if write_more is not None or output_type != "float32":

@@ -354,16 +354,18 @@ def from_preset(
 def from_pretrained(
     directory_or_name: str | os.PathLike[str], task: TaskConfig | None = None, seed: int = 0, *, headless: bool = False
 ) -> Model:
-    """Loads a model directory in our or Hugging Face's format, or fetches one by name.
+    """Loads a model directory in our or Hugging Face's format, or downloads one by name.
 
     Example:
       ```python
       model = pb.from_pretrained("all-minilm")
+      model = pb.from_pretrained("hf:google-bert/bert-base-uncased")
       ```
 
     Args:
-      directory_or_name: the folder, or a name that `pocketbert fetch` knows, such as `all-minilm`. A folder with this
-        name takes precedence. Downloads stay in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`.
+      directory_or_name: the folder; a name that `pocketbert fetch` knows, such as `all-minilm`; or `hf:ORG/NAME` or
+        `hf:ORG/NAME@REVISION` for a model on Hugging Face's hub. A folder takes precedence over a name for fetch.
+        Downloads stay in `$POCKETBERT_CACHE` or `~/.cache/pocketbert`; those from the hub in its client's cache.
       task: replace the directory's heads by a new head for this task; for spans, also remove a tanh pooler.
       seed: seed for the new head and dropout.
       headless: load the encoder alone, for example from a model with a head that PocketBERT lacks.

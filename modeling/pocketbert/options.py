@@ -28,7 +28,8 @@ DirectoryPath = Annotated[str, "DIR"]
 AnyPath = Annotated[str, "PATH"]
 PresetOrPath = Annotated[str, "PRESET|PATH"]
 TaskPath = Annotated[str, "TASK=PATH"]
-# Models: a model directory, a run that holds one, or a name for `fetch`; a bundle, or a run that holds one; or either.
+# Models: a model directory, a run that holds one, or a name for `fetch` or on the hub; a bundle, or a run that holds
+# one; or either.
 ModelPath = Annotated[str, "MODEL"]
 BundlePath = Annotated[str, "BUNDLE"]
 ModelOrBundlePath = Annotated[str, "MODEL|BUNDLE"]

@@ -33,6 +33,7 @@ from typing import ClassVar, Literal
 from pocketbert.commands.command_line import Options
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import check_absent
+from pocketbert.hub.names import short_name
 from pocketbert.options import AnyPath, BundlePath, FilePath, ModelPath, option
 from pocketbert_bench import phone_app
 
@@ -143,7 +144,7 @@ def run(options: Options) -> int:
     from pocketbert_bench import baselines, results
     from pocketbert_bench.benchmark import benchmark
 
-    name = chosen.name or (Path(chosen.model).resolve().name if chosen.model else None)
+    name = chosen.name or (short_name(chosen.model) if chosen.model else None)
     with tempfile.TemporaryDirectory() as folder:
         others = []
         if chosen.baselines and chosen.model:

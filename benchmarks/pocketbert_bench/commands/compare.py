@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from pocketbert.commands.command_line import Options
 from pocketbert.commands.task_options import TableOptions
 from pocketbert.errors import UserError
+from pocketbert.hub.names import shown
 from pocketbert.options import ModelOrBundlePath, option
 from pocketbert_export.commands import example_options, question_options, stored_columns
 from pocketbert_export.commands.example_options import ExampleOptions
@@ -104,11 +105,11 @@ def run(options: Options) -> int:
         **question_options.windows(options),
     )
     log_info(str(compared))
-    names = dict(zip(("first", "second"), chosen.networks, strict=True))
+    names = dict(zip(("first", "second"), map(shown, chosen.networks), strict=True))
     print(json.dumps({**names, **dataclasses.asdict(compared)}))
     most = chosen.max_points_lost
     if most is None or compared.points_lost <= most + ROUNDING:
         return 0
-    lost = f"{chosen.networks[1]} loses {compared.points_lost:.2f}"
+    lost = f"{shown(chosen.networks[1])} loses {compared.points_lost:.2f}"
     log_info(f"pocketbert compare: at most {most:g} points may be lost; {lost}")
     return 1

@@ -14,6 +14,7 @@ from pocketbert.commands.task_options import TaskOptions
 from pocketbert.data.example_files import write_examples
 from pocketbert.data.readers.iob import tags_of_types
 from pocketbert.data.readers.soft_labels import PROBABILITIES
+from pocketbert.hub.names import shown
 from pocketbert.options import describe_options, format_value
 from pocketbert.tasks.registry import supervised_task
 from pocketbert.training.config import FinetuneConfig, RunConfig
@@ -196,6 +197,8 @@ class CommandLines:
 
 
 def _command(name: str, *flags: str, output: Path, **options: Any) -> str:
+    # A folder in the hub's cache has a name for other machines.
+    options = {option: shown(value) if isinstance(value, Path) else value for option, value in options.items()}
     return shlex.join(["pocketbert", name, *as_flags(options), *flags, *as_flags({"output": output})])
 
 

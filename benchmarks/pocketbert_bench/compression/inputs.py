@@ -19,6 +19,7 @@ from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import sha256
 from pocketbert.flops import encoder_flops
+from pocketbert.hub.download import local
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.pruning.vocabulary import used_tokens
@@ -28,7 +29,7 @@ from pocketbert.training.config import FinetuneConfig
 from pocketbert.training.initialization import vocabulary_of
 from pocketbert.training.plan import open_data
 from pocketbert.training.run_data import TaskRunData
-from pocketbert.training.state import digest_directory
+from pocketbert.training.state import digest_directory, recorded_origin
 from pocketbert_bench.adb import HOST
 from pocketbert_bench.compression.constraints import Constraints, budget_problems
 from pocketbert_bench.compression.costs import SCHEDULE
@@ -210,6 +211,13 @@ class Inputs:
             "model_card": {**dataclasses.asdict(self.card), "limits": list(self.card.limits)},
             "seed": self.seed,
             **self.networks,
+            **recorded_origin("model", self.directory),
+            **(recorded_origin("supernet", self.supernet) if self.supernet else {}),
+            **{
+                name: value
+                for student in self.students
+                for name, value in recorded_origin(f"student_{student.number}", student.source).items()
+            },
             **({"like": self.like} if self.like else {}),
             **({"slices": list(self.slices)} if self.slices else {}),
             "final_sha256": [split.final.dev.identity for split in self.folds or (self.splits,) if split.final],
@@ -236,8 +244,9 @@ def check(
     stop_below_baseline: bool = False,
     card: CardOptions = CardOptions(),  # noqa: B008
     seed: int = 0,
+    pinned: Mapping[str, str] = {},
 ) -> Inputs:
-    """Checks the arguments of `compress`.
+    """Checks the arguments of `compress`; `pinned` has the commits of models on the hub in a run to resume.
 
     Raises:
       UserError: lists all problems.
@@ -268,8 +277,9 @@ def check(
             f"{recipe}; use dynamic_wi8, and export the model with your recipe afterwards"
         )
     raise_if_any(problems, "compress")
-    directory = minilm() if model is None else model_directory(model)
-    supernet_directory = None if supernet is None else model_directory(supernet)
+    directory = minilm() if model is None else model_directory(model, pinned=pinned)
+    supernet_directory = None if supernet is None else model_directory(supernet, pinned=pinned)
+    students = [local(student, pinned) for student in students]
     described = describe_directory(directory)
     is_teacher = can_teach(described, data)
     count, pairs_note = fold_count(data, kfold), ""

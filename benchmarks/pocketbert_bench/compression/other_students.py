@@ -26,6 +26,7 @@ from pocketbert.distillation.method import DistillationSpec, vocabulary_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import DIVISORS, STACKS
 from pocketbert.flops import encoder_flops
+from pocketbert.hub.names import short_name
 from pocketbert.notation import argument
 from pocketbert.search.constraints import FlopsConstraint
 from pocketbert.search.space import SearchSpace
@@ -73,7 +74,7 @@ class OtherStudent:
             # Without its supernet, it is another candidate: it has random weights.
             slices = "" if self.supernet is None else ",slices"
             layers = f",layers={'-'.join(map(str, self.layers))}" if self.layers else ""
-            return f"student-{self.number}={Path(self.source).name}{slices}{layers}"
+            return f"student-{self.number}={short_name(self.source)}{slices}{layers}"
         assert self.architecture.feedforward is not None
         # Another seed draws other expressions, whose costs and leaderboards must not be taken for these.
         text = " ".join(self.architecture.feedforward.expressions)

@@ -18,7 +18,7 @@ from pocketbert.files import write_json, write_text
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
-from pocketbert.training.run_folder import MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE, begin_run, run_once
+from pocketbert.training.run_folder import MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE, begin_run, pinned_commits, run_once
 from pocketbert.trials.clock import Record, RunClock
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert.trials.journal import Journal
@@ -186,6 +186,7 @@ def compress(
         stop_below_baseline=stop_below_baseline,
         card=card,
         seed=seed,
+        pinned={} if overwrite else pinned_commits(output),
     )
     sources = [split.source for split in (data.train, data.dev, data.test, data.unlabelled) if split is not None]
     check_inputs(output, (inputs.directory, measurements, text, like, supernet, *students, *sources))

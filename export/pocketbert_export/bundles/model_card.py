@@ -17,16 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pocketbert.errors import printable
+from pocketbert.hub.download import origin
+from pocketbert.hub.names import CARD_FILE as CARD_FILE
+from pocketbert.hub.names import HUB_SUFFIX, PREFIX, card_metadata, joined
 from pocketbert.progress import log_info
 from pocketbert.report.outcome import no_outcome
 
 if TYPE_CHECKING:
     from pocketbert.data.assets import Asset
 
-CARD_FILE = "README.md"
 _RUN_FILE = "run.json"
 # Markup inside a line, a heading or list at its beginning. An underscore inside a word is none.
 _MARKUP = re.compile(r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
+_COMMITS = re.compile("@[0-9a-f]{40}(?=,|$)")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 
 
@@ -37,7 +40,7 @@ class CardOptions:
     Attributes:
       license: licence for this model, such as apache-2.0 (default: from the model directory's README.md).
       base_model: model to start training from, such as google-bert/bert-base-uncased (default: known for weights from
-        `pocketbert fetch`, otherwise from the model directory's README.md).
+        `pocketbert fetch` and the hub, otherwise from the model directory's README.md).
       base_model_license: licence of --base-model.
       dataset: training data, such as stanfordnlp/sst2.
       dataset_license: licence of --dataset.
@@ -81,62 +84,72 @@ def card_facts(options: CardOptions, model_directory: str | os.PathLike[str] | N
         return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
     run_file = Path(model_directory).resolve().parent / _RUN_FILE
     if not run_file.is_file():
+        source = origin(model_directory)
+        if source is not None:
+            options = _with_origins(replace(options, license=options.license or source["license"]), [source])
         options = with_model_card(options, model_directory)
         return {**asdict(options), "limits": list(options.limits), "run_sha256": None}
-    options = _with_base(options, _start_of(run_file))
+    options = with_base_model(options, model_directory)
     limits = [*options.limits, *_cross_validated(run_file)]
     return {**asdict(options), "limits": limits, "run_sha256": sha256(run_file)}
 
 
 def with_base_model(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
-    """Adds the weights' base model to the caller's facts, if it comes from `pocketbert fetch`.
+    """Adds the weights' base model to the caller's facts, if it comes from `pocketbert fetch` or the hub.
 
     Args:
       options: facts from the caller, which come first.
-      model_directory: the fetched weights, or a run's model trained from them.
+      model_directory: the downloaded weights, or a run's model trained from them.
     """
     from pocketbert.training.state import digest_directory
 
     run_file = Path(model_directory).resolve().parent / _RUN_FILE
     if run_file.is_file():
-        return _with_base(options, _start_of(run_file))
+        run = _read_run(run_file)
+        origins = [value for field, value in run.items() if field.endswith(HUB_SUFFIX)]
+        return _with_base(_with_origins(options, origins), run["model_sha256"])
+    source = origin(model_directory)
+    if source is not None:
+        return _with_origins(options, [source])
     return _with_base(options, digest_directory(model_directory))
 
 
 def with_model_card(options: CardOptions, model_directory: str | os.PathLike[str]) -> CardOptions:
     """Adds licence and base model from a Hugging Face model card, unless the base model is known."""
-    import yaml
-
-    path = Path(model_directory) / CARD_FILE
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    front = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
-    if front is None or options.base_model is not None:
+    if options.base_model is not None:
         return options
+    path = Path(model_directory) / CARD_FILE
     try:
-        facts = yaml.safe_load(front[1])
-    except (yaml.YAMLError, ValueError):
+        facts = card_metadata(path)
+    except ValueError:
         log_info(f"{path}: the lines between --- are not YAML; licence and base model are not passed on")
         return options
-    facts = facts if isinstance(facts, dict) else {}
     return replace(
-        options,
-        license=options.license or _joined(facts.get("license")),
-        base_model=_joined(facts.get("base_model")),
+        options, license=options.license or joined(facts.get("license")), base_model=joined(facts.get("base_model"))
     )
 
 
-def _joined(value: Any) -> str | None:
-    """A text, or several with commas; None for anything else."""
-    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    return ", ".join(texts) or None
+def _with_origins(options: CardOptions, origins: Sequence[Mapping[str, Any]]) -> CardOptions:
+    """Adds models on the hub with their commits as base models; all of them, such as a student and its teacher."""
+    names = dict.fromkeys(source["name"].removeprefix(PREFIX) for source in origins)
+    licences = dict.fromkeys(source["license"] or "unknown" for source in origins)
+    if options.base_model is not None or not names:
+        return options
+    base_model_license = options.base_model_license or ", ".join(licences)
+    return replace(options, base_model=", ".join(names), base_model_license=base_model_license)
 
 
-def _start_of(run_file: Path) -> str | None:
-    """Digest of a run's initial weights."""
+def _read_run(run_file: Path) -> dict[str, Any]:
+    """Reads the digest of a run's initial weights, and the origins of its models on the hub."""
     from pocketbert_runtime.json_reading import read_json, read_members
 
-    digest: str | None = read_members(read_json(run_file), {"model_sha256": str | None}, str(run_file))["model_sha256"]
-    return digest
+    content = read_json(run_file)
+    run = read_members(content, {"model_sha256": str | None}, str(run_file))
+    for field in content:
+        if field.endswith(HUB_SUFFIX):
+            where = f"{run_file}: {field}"
+            run[field] = read_members(content[field], {"name": str, "license": str | None}, where)
+    return run
 
 
 def _cross_validated(run_file: Path) -> list[str]:
@@ -219,6 +232,8 @@ def render(
         package="pocketbert_export.bundles",
         filters={
             "md": escape,
+            # The hub's field has no commits.
+            "without_commits": lambda text: _COMMITS.sub("", text),
             # JSON values are valid YAML.
             "yaml": lambda value: printable(json.dumps(value, ensure_ascii=False)),
             "points": lambda difference: f"{100 * difference:+.2f} points".replace("-", "\N{MINUS SIGN}"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pocketbert.data.assets import fetch_asset, model_names
-from pocketbert.data.model_paths import find_model
+from pocketbert.data.assets import model_directory
+from pocketbert.hub.names import shown
 from pocketbert.model import Model, from_pretrained
 from pocketbert.notation import argument
 from pocketbert.tasks.predictor import Predictor, model_predictor
@@ -27,7 +27,7 @@ def open_predictor(path: str | os.PathLike[str], **windows: int | None) -> Predi
     network = open_network(path)
     if isinstance(network, Bundle):
         return network.predictor(**windows)
-    return model_predictor(network, str(path), **windows)
+    return model_predictor(network, shown(path), **windows)
 
 
 def open_text_predictor(path: str | os.PathLike[str]) -> Predictor:
@@ -38,12 +38,12 @@ def open_text_predictor(path: str | os.PathLike[str]) -> Predictor:
     network = open_network(path)
     if isinstance(network, Bundle):
         return network.text_predictor()
-    return model_predictor(text_encoder(network) if is_separate(network.task) else network, str(path))
+    return model_predictor(text_encoder(network) if is_separate(network.task) else network, shown(path))
 
 
 def open_network(path: str | os.PathLike[str]) -> Model | Bundle:
     """Opens a model directory or bundle, perhaps downloaded as by `pocketbert fetch`; else raises a `UserError`."""
-    folder = find_model(path, "either", model_names()) or fetch_asset(os.fspath(path))
+    folder = model_directory(path, "either")
     return Bundle.open(folder) if (folder / BUNDLE_FILE).exists() else from_pretrained(folder)
 
 

@@ -30,7 +30,7 @@ from pocketbert.output_folders import check_inputs, is_begun, remove_directory
 from pocketbert.progress import bar, log_info
 from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert.training.run_folder import begin_run, open_run
-from pocketbert.training.state import digest_directory
+from pocketbert.training.state import recorded_model
 from pocketbert.work_list import WorkList
 
 UNFINISHED = "unfinished"
@@ -213,7 +213,7 @@ def _recorded(job: AugmentationJob, part: Part) -> dict[str, Any]:
     """Everything that affects the output, as JSON values; the paths of model and vectors do not."""
     recorded = dataclasses.asdict(job)
     recorded |= {f"option_{name}": value for name, value in recorded.pop("options").items()}
-    recorded["masked_lm_sha256"] = digest_directory(recorded.pop("masked_lm"))
+    recorded |= recorded_model("masked_lm", recorded.pop("masked_lm"))
     glove = recorded.pop("glove")
     recorded["glove_sha256"] = None if glove is None else sha256(glove)
     content = json.dumps([part.sides, part.labels, part.ids])

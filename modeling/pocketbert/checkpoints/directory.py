@@ -26,6 +26,7 @@ from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files, vocab
 from pocketbert.configs import EncoderConfig, TaskConfig, TokenizerConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.files import write_json, write_tensors
+from pocketbert.hub.names import shown
 from pocketbert.json_reading import read_json_object
 from pocketbert.output_folders import MODEL_KIND, new_directory
 from pocketbert.progress import log_info
@@ -169,7 +170,7 @@ def _read(path: str | os.PathLike[str], headless: bool, values: dict[str, np.nda
             tasks = (modules.task_for(config),)
         elif not tasks and not problems:
             problems.append(f"a cross-encoder must have a classifier; received an encoder alone; {load_headless()}")
-    raise_if_any(problems, str(path))
+    raise_if_any(problems, shown(path))
     assert config is not None
     return ModelDirectory(
         config=config, tasks=tasks, vocabulary=vocabulary, path=path, headless=ignores_heads, tensors=tensors
@@ -193,7 +194,7 @@ def has_new_biases(description: DirectoryDescription, prefix: str) -> bool:
         names = _canonical_names(open_weights(folder, stack, problems), str(content.get("model_type")))
         modules = read_modules(description.path) if biases and not names.keys() & set(biases.values()) else None
         dense = {} if modules is None else modules.read_dense(description.config.hidden_size, problems)
-        raise_if_any(problems, str(description.path))
+        raise_if_any(problems, shown(description.path))
         for path, name in biases.items():
             values = dense.get(path)
             if values is None:
@@ -227,7 +228,8 @@ def read_with_heads(path: str | os.PathLike[str], replacement: str = "") -> Mode
     directory = _or_headless(path, {})
     if replacement and directory.tasks:
         kinds = " and ".join(task.kind for task in directory.tasks)
-        log_info(f"a new head for {replacement} replaces the head for {kinds} in {path}; leave task out to keep it")
+        where = shown(path)
+        log_info(f"a new head for {replacement} replaces the head for {kinds} in {where}; leave task out to keep it")
     return directory
 
 
@@ -236,7 +238,7 @@ def _or_headless(path: str | os.PathLike[str], values: dict[str, np.ndarray] | N
         return _read(path, False, values)
     except UserError as error:
         directory = _read(path, True, values)
-        log_info(f"leaving out the head in {path}, because it cannot be read: {error}")
+        log_info(f"leaving out the head in {shown(path)}, because it cannot be read: {error}")
         return directory
 
 

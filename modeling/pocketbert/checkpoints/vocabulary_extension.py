@@ -13,6 +13,7 @@ import numpy as np
 from pocketbert.checkpoints.directory import ModelDirectory, read_directory, write_directory
 from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.hub.download import local
 from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -80,7 +81,7 @@ def extend_vocabulary(
 
 def read_extendable(model: str | os.PathLike[str]) -> tuple[ModelDirectory, Vocabulary]:
     """Reads a model directory and its vocabulary; raises `UserError` if it has no tokenizer."""
-    directory = read_directory(model)
+    directory = read_directory(local(model))
     if directory.vocabulary is None:
         raise UserError(
             f"extending needs a model directory with a tokenizer; {model} has none; add its vocabulary files"

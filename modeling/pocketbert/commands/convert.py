@@ -2,7 +2,8 @@
 
 Choose one format:
   --from=hf            a folder from transformers (config.json; model.safetensors or tf_model.h5; vocab.txt or
-                       tokenizer.json), or the name of a model on the Hugging Face hub, if huggingface_hub is installed
+                       tokenizer.json), or the name of a model on Hugging Face's hub, ORG/NAME or hf:ORG/NAME@REVISION,
+                       if huggingface_hub is installed; other commands take such a name as their model, too
   --from=tf1           a google-research checkpoint of BERT or MobileBERT, with bert_config.json
   --from=model-garden  a folder with tf-models-official's EncoderConfig and a checkpoint of that encoder
   --to=model-garden    the other direction
@@ -27,10 +28,6 @@ from pocketbert.configs import TokenizerConfig
 from pocketbert.errors import UserError
 from pocketbert.options import AnyPath, DirectoryPath, FilePath
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
-
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-# `*` also stands for folders, such as sentence-transformers' modules.
-_HUB_FILES = ["*.json", "*.safetensors", "*vocab.txt", "*merges.txt", "*sentencepiece.bpe.model"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,9 +133,10 @@ def _tokenizer(lowercase: bool | None, stored: TokenizerConfig | None, vocab_pat
 def _to_model_garden(options: ConvertOptions) -> dict[str, Any]:
     from pocketbert.checkpoints.directory import read_directory
     from pocketbert.checkpoints.model_garden import write_model_garden
+    from pocketbert.hub.download import local
 
     # Model Garden's format has only the encoder.
-    model = read_directory(options.input, headless=True)
+    model = read_directory(local(options.input), headless=True)
     if model.vocabulary is not None:
         model.vocabulary.require_no_added("Model Garden's format", "convert the model before you add tokens")
     vocab_path = Path(options.vocab) if options.vocab else model.vocab_path
@@ -157,27 +155,11 @@ def _summary(options: ConvertOptions, model: Any, vocabulary: Vocabulary | None)
 
 
 def _local_folder(name: str) -> Path:
-    """Returns the folder, downloaded from the hub if necessary."""
-    if Path(name).exists() or not _HUB_NAME.fullmatch(name):
-        return Path(name)
-    from pocketbert.checkpoints.module_layout import stored_weights
-    from pocketbert.checkpoints.stored_tensors import KERAS_NAME
+    """Returns the folder, downloaded from the hub if necessary; its `tf_model.h5` may replace safetensors."""
+    from pocketbert.data.model_paths import hub_name
+    from pocketbert.hub.download import download
+    from pocketbert.hub.names import PREFIX, is_hub_name
 
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise UserError(
-            f"the input must be a folder; received {name}; for a model on the hub, run pip install 'pocketbert[hub]'"
-        ) from None
-    try:
-        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
-        if stored_weights(folder):
-            return folder
-        keras = [KERAS_NAME, f"*/{KERAS_NAME}"]
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=[*_HUB_FILES, *keras]))
-    except Exception as error:  # The client raises errors from several HTTP libraries.
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"the input must be a folder or a model on the hub; received {name} (hub: {reason}); check the name and "
-            "the connection"
-        ) from None
+    repository = None if Path(name).exists() or is_hub_name(name) else hub_name(name)
+    hub = name if repository is None else f"{PREFIX}{repository}"
+    return download(hub, keras=True) if is_hub_name(hub) else Path(name)

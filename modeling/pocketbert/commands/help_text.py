@@ -9,9 +9,13 @@ from collections.abc import Iterable, Sequence
 
 from pocketbert.commands import COMMANDS
 from pocketbert.commands.command_line import Command
-from pocketbert.options import OptionField
+from pocketbert.options import ModelOrBundlePath, ModelPath, OptionField, PresetOrPath, value_name_of
 
 _FLAG_WIDTH = 28
+_MODELS = (
+    "A model is a model directory, a run that holds one, a name for fetch, or hf:ORG/NAME[@REVISION], a model on "
+    "Hugging Face's hub."
+)
 
 
 def usage() -> str:
@@ -40,6 +44,8 @@ def command_help(command: Command, *, all_options: bool = False) -> str:
         shown = [field for field in fields if all_options or field.common]
         if shown:
             lines += ["", f"{group}:", *itertools.chain.from_iterable(_described(field, columns) for field in shown)]
+    if any(_takes_models(field) for field in command.fields):
+        lines += ["", *textwrap.wrap(_MODELS, columns, break_on_hyphens=False)]
     if not all_options and not all(field.common for field in command.fields):
         lines += ["", f"Run pocketbert {command.name} --help-all for all options."]
     return "\n".join([*lines, "", "Example:", example.rstrip()])
@@ -64,6 +70,10 @@ def grouped(fields: Iterable[OptionField]) -> list[tuple[str, list[OptionField]]
     for field in fields:
         groups.setdefault("Required" if field.required else field.group, []).append(field)
     return sorted(groups.items(), key=lambda group: (group[0] != "Required", group[0] == "General"))
+
+
+def _takes_models(field: OptionField) -> bool:
+    return field.value_name in map(value_name_of, (ModelPath, ModelOrBundlePath, PresetOrPath))
 
 
 def _usage_line(command: Command) -> str:

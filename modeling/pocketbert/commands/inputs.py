@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pocketbert.errors import UserError
 from pocketbert.files import check_different
 from pocketbert.heads_config import files_in
+from pocketbert.hub.names import is_hub_name, shown
 from pocketbert.options import BundlePath, ModelOrBundlePath, ModelPath, PresetOrPath, value_name_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ _EXAMPLE_FILES = ("train_file", "dev_file", "augmented_file", "calibration_file"
 def check(options: Options) -> None:
     """Finds the models in the options, and checks that example files exist.
 
-    A model option takes a folder, a run folder, or a `fetch` name in all commands, and gives the folder.
+    A model option takes a folder, a run folder, a `fetch` name, or a name on the hub in all commands, and gives the
+    folder.
 
     Raises:
       UserError: no such model, bundle or file, or a duplicate.
@@ -43,7 +45,11 @@ def check(options: Options) -> None:
             check_different(field.positional, value)
         if form is None or not value:
             continue
-        paths = tuple(_found(text, form) for text in (value if field.many else (value,)))
+        texts = value if field.many else (value,)
+        paths = tuple(_found(text, form, options) for text in texts)
+        # So that the run's file names the commit.
+        names = tuple(shown(path) if is_hub_name(text) else text for text, path in zip(texts, paths, strict=True))
+        options.resolve(**{field.name: names if field.many else names[0]})
         options.locate(field.name, paths if field.many else paths[0])
 
 
@@ -56,20 +62,29 @@ def check_file(path: str) -> None:
     check_format(Path(path))
 
 
-def _found(value: str, form: ModelForm) -> str:
+def _found(value: str, form: ModelForm, options: Options) -> str:
     if form == "start" and not _is_run_or_name(value):
         return value
-    from pocketbert.data.assets import fetch_asset, model_names
-    from pocketbert.data.model_paths import find_model
+    from pocketbert.data.assets import model_directory
 
-    folder = find_model(value, "model" if form == "start" else form, model_names())
-    return str(fetch_asset(value) if folder is None else folder)
+    pinned = _pinned(options) if is_hub_name(value) else {}
+    return str(model_directory(value, "model" if form == "start" else form, pinned))
+
+
+def _pinned(options: Options) -> dict[str, str]:
+    """Returns the commits of a run to resume."""
+    from pocketbert.training.run_folder import pinned_commits
+
+    output = options.values.get("output")
+    return {} if not output or options.values.get("overwrite") else pinned_commits(output)
 
 
 def _is_run_or_name(value: str) -> bool:
     """Whether a start comes from a run or `fetch`; presets, files and other folders stay as they are."""
     from pocketbert.presets import presets
 
+    if is_hub_name(value):
+        return True
     if value in presets() or Path(value).is_file():
         return False
     if not Path(value).exists():

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +23,10 @@ import numpy as np
 
 from pocketbert.configs import TaskConfig
 from pocketbert.data.examples import Examples
-from pocketbert.data.model_paths import find_model
+from pocketbert.data.model_paths import ModelForm, find_model
 from pocketbert.errors import UserError
 from pocketbert.files import sha256
+from pocketbert.hub.names import is_hub_name
 from pocketbert.output_folders import new_directory
 from pocketbert.progress import log_info
 from pocketbert_runtime.embedding_config import EmbeddingConfig
@@ -152,14 +153,23 @@ def model_names() -> tuple[str, ...]:
     return tuple(name for name, asset in ASSETS.items() if "config.json" in asset.files)
 
 
-def model_directory(directory_or_name: str | os.PathLike[str]) -> Path:
-    """Finds a model directory by path or in a run's folder, or fetches it by name. Raises `UserError` without one."""
-    return find_model(directory_or_name, "model", model_names()) or fetch_asset(os.fspath(directory_or_name))
+def model_directory(
+    directory_or_name: str | os.PathLike[str], form: ModelForm = "model", pinned: Mapping[str, str] = {}
+) -> Path:
+    """Finds a model directory by path or in a run's folder, or downloads it by name. Raises `UserError` without one.
+
+    Args:
+      directory_or_name: a path, a name for `pocketbert fetch`, or a name on Hugging Face's hub, `hf:ORG/NAME`.
+      form: what the option takes; bundles have no name.
+      pinned: name on the hub → commit, from a run to resume.
+    """
+    return find_model(directory_or_name, form, model_names(), pinned) or fetch_asset(os.fspath(directory_or_name))
 
 
-def model_or_start(start: str | os.PathLike[str]) -> str | os.PathLike[str]:
+def model_or_start(start: str | os.PathLike[str], pinned: Mapping[str, str] = {}) -> str | os.PathLike[str]:
     """Finds a run's or a name's model directory; presets, files and missing paths stay as they are."""
-    return model_directory(start) if Path(start).is_dir() or os.fspath(start) in model_names() else start
+    is_named = os.fspath(start) in model_names() or is_hub_name(start)
+    return model_directory(start, pinned=pinned) if is_named or Path(start).is_dir() else start
 
 
 def task_of_asset(directory_or_name: str | os.PathLike[str]) -> TaskConfig | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pocketbert.errors import UserError, did_you_mean
+from pocketbert.hub.download import download
+from pocketbert.hub.names import is_hub_name
 from pocketbert.notation import command
 from pocketbert.progress import log_info
 
@@ -32,17 +35,22 @@ _OWNERS = {
 }
 
 
-def find_model(value: str | os.PathLike[str], form: ModelForm, names: tuple[str, ...] = ()) -> Path | None:
-    """Finds the model directory or bundle for an option; None for one of `names`.
+def find_model(
+    value: str | os.PathLike[str], form: ModelForm, names: tuple[str, ...] = (), pinned: Mapping[str, str] = {}
+) -> Path | None:
+    """Finds the model directory or bundle for an option, and downloads a model on the hub; None for one of `names`.
 
     Args:
       value: a model directory or bundle, an output folder with one (from `finetune`, `bundle` and others), or a name.
       form: what the option takes.
       names: model names for `pocketbert fetch`.
+      pinned: name on the hub → commit, from a run to resume.
     Raises:
       UserError: there is no such model or bundle. The message has a remedy.
     """
     path, name = Path(value), os.fspath(value)
+    if is_hub_name(name) and form != "bundle":
+        return download(name, pinned)
     models = (MODEL_FILE, _MODULES_FILE)
     files = {"model": models, "bundle": (BUNDLE_FILE,), "either": (BUNDLE_FILE, *models)}
     if not path.exists():
@@ -70,14 +78,11 @@ def hub_name(name: str) -> str | None:
 
 
 def hub_remedy(name: str) -> str:
-    """Returns the command to convert a hub model to a model directory; empty if the name does not look like one."""
+    """Returns a remedy with a model's name on the hub; empty if the name does not look like one."""
     repository = hub_name(name)
     if repository is None:
         return ""
-    folder = f"models/{repository.rpartition('/')[2]}"
-    python = f"pb.from_pretrained(huggingface_hub.snapshot_download({repository!r}))"
-    run = command("convert", python=python, from_="hf", input=repository, output=folder)
-    return f"; if it is on Hugging Face's hub, run {run}"
+    return f"; if it is on Hugging Face's hub, pass hf:{repository}"
 
 
 def _missing(name: str, form: ModelForm, names: tuple[str, ...]) -> str:

@@ -94,7 +94,8 @@ def distill_and_compare(
     teacher = arguments.pop("teacher", None)
 
     def run_one(seed: int, folder: Path) -> DistillResult:
-        with saved_models(student, teacher) as (student_given, teacher_given):
+        models = saved_models(student, teacher, output=folder, overwrite=run.overwrite)
+        with models as (student_given, teacher_given):
             check_outputs(folder, student_given, teacher_given, data)
             seeded = dataclasses.replace(run, seed=seed)
             frozen = FrozenWeights.of(student)

@@ -47,6 +47,7 @@ def taught_by_all(plan: DistillationPlan, teachers: Sequence[str | os.PathLike[s
     return dataclasses.replace(
         plan,
         data=open_data(data),
+        ensemble=tuple(teachers),
         spec=dataclasses.replace(plan.spec, soft_labels=True),
         # A student may start from the first teacher's layers.
         teacher_directory=plan.teacher_directory if plan.start.layers else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -38,7 +39,7 @@ from pocketbert.training.run_data import RunData, TaskRunData
 from pocketbert.training.run_folder import ADAPTERS_FILE, REPORT_FILE, START_FILE, TEACHER_FILE, read_record
 from pocketbert.training.score_report import page
 from pocketbert.training.stage import Stage
-from pocketbert.training.state import digest_directory
+from pocketbert.training.state import recorded_model, recorded_origin
 from pocketbert_runtime.json_reading import parse_json, read_members
 from pocketbert_runtime.label_names import label_positions
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -57,6 +58,7 @@ class DistillationPlan(Plan):
       teacher_directory: the teacher's model directory, or None.
       teacher_cache: folder with cached targets; None for a live teacher.
       teacher_vocabulary: the teacher's vocabulary, if its tokenizer differs from the student's; else None.
+      ensemble: model directories whose mean predictions are the soft labels; empty for one teacher.
     """
 
     ROLE: ClassVar = "student"
@@ -66,6 +68,7 @@ class DistillationPlan(Plan):
     teacher_directory: Path | None = None
     teacher_cache: Path | None = None
     teacher_vocabulary: Vocabulary | None = None
+    ensemble: tuple[str | os.PathLike[str], ...] = ()
     # Tokenized twice, by the identity of the student's rows, which the plan keeps.
     _taught: dict[int, EncodedExamples] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -94,7 +97,9 @@ class DistillationPlan(Plan):
         if self.kept_adapters is not None:
             recorded["adapters_sha256"] = sha256(self.kept_adapters)
         if self.teacher_directory is not None:
-            recorded["teacher_sha256"] = digest_directory(self.teacher_directory)
+            recorded |= recorded_model("teacher", self.teacher_directory)
+        for number, directory in enumerate(self.ensemble, 1):
+            recorded |= recorded_origin(f"teacher_{number}", directory)
         if self.teacher_cache is not None:
             recorded["teacher_cache_sha256"] = teacher_caches_digest(self.teacher_cache, self.teacher_stages)
         return recorded

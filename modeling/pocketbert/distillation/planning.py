@@ -20,6 +20,7 @@ from pocketbert.distillation.teacher import CachedTeacher
 from pocketbert.distillation.teacher_cache_identity import cached_manifests, one_origin_problems
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.heads_config import same_heads, with_poolings_of
+from pocketbert.hub.download import local
 from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.tasks.registry import TASKS
@@ -57,7 +58,7 @@ def plan_distillation(
     if not isinstance(teacher, CachedTeacher):
         teacher_directory, cache = None if teacher is None else Path(teacher), None
     else:
-        teacher_directory, cache = teacher.teacher, teacher.folder
+        teacher_directory, cache = local(teacher.teacher), teacher.folder
     if teacher_directory is not None and isinstance(data, TaskData):
         data = with_own_embedding(data, teacher_directory)
     opened = open_data(data)

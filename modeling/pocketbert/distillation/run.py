@@ -64,7 +64,8 @@ def distill(
       TrainingFailed: the loss or the outputs are not finite; the message names stage and step.
     """
     several = list(teacher) if isinstance(teacher, list | tuple) else []
-    with saved_models(student, *(several or [teacher])) as (student_given, *teachers):
+    models = student, *(several or [teacher])
+    with saved_models(*models, output=output, overwrite=run.overwrite) as (student_given, *teachers):
         for read in teachers:
             check_outputs(output, student_given, read, data)
         plan = plan_distillation(

@@ -10,6 +10,7 @@ from pathlib import Path
 from pocketbert.data.examples import Examples
 from pocketbert.errors import raise_if_any
 from pocketbert.files import write_bytes, write_json, write_text
+from pocketbert.hub.names import shown
 from pocketbert.model import from_pretrained
 from pocketbert.output_folders import check_directory, check_inputs, new_directory
 from pocketbert.plots.attention_maps import AttentionMaps, attention_maps, checked_tokenizer, paired_layers
@@ -92,7 +93,7 @@ def plot_attention(
             shares[name] = separator_shares(
                 each, examples.texts, examples.pairs, max_length=max_length, batch_size=batch_size
             )
-    named = {name: os.fspath(path) for name, path in places.items()}
+    named = {name: shown(path) for name, path in places.items()}
     first = next(iter(models.values()))
     assert first.tokenizer is not None
     separator = first.tokenizer.vocabulary.tokens()[first.tokenizer.sep_token_id]

@@ -14,6 +14,7 @@ from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError, raise_if_any
 from pocketbert.feedforward import evaluate
 from pocketbert.files import write_bytes, write_text
+from pocketbert.hub.names import shown
 from pocketbert.layers.core import activate, feedforward_operations
 from pocketbert.output_folders import check_directory, check_inputs, new_directory
 from pocketbert.plots.ffn_page import page, surfaces_png
@@ -97,7 +98,7 @@ def plot_ffn(
         raise UserError(f"points must be 2 to 501; received {points}")
     if len({str(model) for model in models}) != len(models) or not models:
         raise UserError(f"models must be different; received {', '.join(map(str, models)) or 'none'}")
-    configs = {str(model): plan_model(model).config for model in models}
+    configs = {shown(model): plan_model(model).config for model in models}
     check_inputs(output, [model for model in models if Path(model).exists()])
     surfaces = {name: ffn_surface(config, points) for name, config in configs.items()}
     axis = np.linspace(LOW, HIGH, points)

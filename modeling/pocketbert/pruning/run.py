@@ -29,7 +29,7 @@ from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import saved_models
 from pocketbert.training.run_data import TaskRunData
 from pocketbert.training.run_folder import MODEL_FOLDER, REPORT_FILE, begin_run, run_once
-from pocketbert.training.state import digest_directory
+from pocketbert.training.state import recorded_model
 
 # In a run's folder, besides the files from training.
 IMPORTANCE_FILE = "importance.safetensors"
@@ -64,12 +64,12 @@ def prune(
         labels, or `output` contains a run with other options. Nothing was written.
       TrainingFailed: the gradients or outputs are not finite.
     """
-    with saved_models(model) as (directory,):
+    with saved_models(model, output=output, overwrite=overwrite) as (directory,):
         check_inputs(output, (directory, data.train.source, data.dev.source))
         teacher = describe_directory(directory)
         checked = _checked(teacher, directory, data, config)
         recorded: dict[str, Any] = {"objective": "pruning", **config.recorded(), **checked.recorded()}
-        recorded["teacher_sha256"] = digest_directory(directory)
+        recorded |= recorded_model("teacher", directory)
 
         def run_in(folder: Path) -> dict[str, Any]:
             return _run(folder, from_pretrained(directory), teacher, checked, config, recorded)

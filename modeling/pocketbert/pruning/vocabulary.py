@@ -18,6 +18,7 @@ from pocketbert.checkpoints.spare_rows import per_token_weights
 from pocketbert.data.readers.sentences import split_sentences
 from pocketbert.data.readers.text import read_documents
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.hub.download import local
 from pocketbert.output_folders import MODEL_KIND, check_directory, check_inputs
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.opening import open_tokenizer
@@ -90,6 +91,7 @@ def trim_vocabulary(
         problems.append("text must be at least one file or folder; received none")
     raise_if_any(problems, "trim_vocabulary")
     check_directory(output, MODEL_KIND, overwrite=overwrite)
+    model = local(model)
     check_inputs(output, (model, keep, *text, *dev_text))
     whole = read_directory(model)
     if whole.vocabulary is None:

@@ -19,6 +19,7 @@ from pocketbert.data.final_split import recorded_parts
 from pocketbert.data.task_data import TaskData, TextData
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_text
+from pocketbert.hub.download import local
 from pocketbert.model import Model
 from pocketbert.output_folders import check_inputs
 from pocketbert.search.candidates import CandidateTraining
@@ -45,8 +46,8 @@ from pocketbert.search.supernets import Supernets, check_supernet
 from pocketbert.training.config import RunConfig
 from pocketbert.training.initialization import plan_model, saved_models
 from pocketbert.training.plan import open_data
-from pocketbert.training.run_folder import REPORT_FILE, begin_run, clear_run, run_once
-from pocketbert.training.state import digest_directory
+from pocketbert.training.run_folder import REPORT_FILE, begin_run, clear_run, pinned_commits, run_once
+from pocketbert.training.state import recorded_model
 from pocketbert.trials.clock import RunClock
 from pocketbert.trials.scores import best, scores
 from pocketbert.trials.workers import InTurn, Workers
@@ -100,7 +101,10 @@ def search(
         another search. Nothing was written.
       TrainingFailed: the supernet or all candidates diverged.
     """
-    with saved_models(teacher) as (directory,):
+    pinned = {} if overwrite else pinned_commits(output)
+    text_teacher, supernet = local(text_teacher, pinned), local(supernet, pinned)
+    tasks = [dataclasses.replace(task, teacher=local(task.teacher, pinned)) for task in tasks]
+    with saved_models(teacher, output=output, overwrite=overwrite) as (directory,):
         inputs = [directory, data.train.source, data.dev.source, text, supernet, text_teacher]
         for task in tasks:
             inputs += [task.teacher, task.data.train.source, task.data.dev.source]
@@ -200,17 +204,17 @@ class _Search:
             **dataclasses.asdict(self.strategy),
             **{f"base_{name}": value for name, value in dataclasses.asdict(self._base).items()},
             **opened.recorded(),
-            "teacher_sha256": digest_directory(self.teacher),
+            **recorded_model("teacher", self.teacher),
             **(open_data(TextData(self.text)).recorded() if self.text else {}),
-            **({"text_teacher_sha256": digest_directory(self.text_teacher)} if self.text else {}),
+            **(recorded_model("text_teacher", self.text_teacher) if self.text else {}),
             "constraints": limits_of(self.constraints),
             "parallel": self.workers.parallel,
-            **({"supernet_sha256": digest_directory(self.supernet)} if self.supernet else {}),
+            **(recorded_model("supernet", self.supernet) if self.supernet else {}),
             "supernet_tasks": [task.data.task.name for task in self.tasks],
             **recorded_parts(self.data.train, self._parts.examples),
         }
         for task, divided in zip(self.tasks, self._tasks, strict=True):
-            recorded = {**open_data(task.data).recorded(), "teacher_sha256": digest_directory(task.teacher)}
+            recorded = {**open_data(task.data).recorded(), **recorded_model("teacher", task.teacher)}
             recorded |= recorded_parts(task.data.train, [divided.data.train])
             self.recorded |= {f"{task.data.task.name}_{field}": value for field, value in recorded.items()}
 

@@ -57,7 +57,8 @@ def train_supernet(
       UserError: as for `distill`, or a learning supernet cannot do what the run needs. Nothing was written.
       TrainingFailed: as for `distill`.
     """
-    with saved_models(supernet, teacher) as (supernet_given, teacher_given):
+    models = saved_models(supernet, teacher, output=output, overwrite=run.overwrite)
+    with models as (supernet_given, teacher_given):
         plan: SupernetPlan
         if isinstance(data, Sequence):
             for task in data:

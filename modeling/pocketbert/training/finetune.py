@@ -76,7 +76,7 @@ def finetune(
       TrainingFailed: the loss or the outputs are not finite.
     """
     frozen = FrozenWeights.of(model)
-    with saved_models(model) as (directory,):
+    with saved_models(model, output=output, overwrite=run.overwrite) as (directory,):
         if kfold is not None:
             check_foldable(data, kfold, run, callbacks)
             if config.pairs is None:
@@ -195,7 +195,7 @@ def finetune_grid(
     other fields come from `config`. Each seed replaces the one in `run`. See `pocketbert.training.grids.run.run_grid`.
     """
     frozen = FrozenWeights.of(model)
-    with saved_models(model) as (directory,):
+    with saved_models(model, output=output, overwrite=run.overwrite) as (directory,):
         data = _checked(with_own_embedding(data, directory)).given
         unused = set(WINDOW_OPTIONS) - {*TASKS[data.task.kind].window_options}
         points = options_at((config, run), grid, fixed=(*FIXED_IN_A_GRID, *unused))

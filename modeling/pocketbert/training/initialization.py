@@ -31,11 +31,14 @@ from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.data.assets import model_or_start, task_of_asset
 from pocketbert.data.task_data import TaskData
 from pocketbert.errors import UserError, did_you_mean, raise_if_any
+from pocketbert.hub.download import local
+from pocketbert.hub.names import is_hub_name
 from pocketbert.json_reading import read_json_object
 from pocketbert.model import Model, from_preset
 from pocketbert.presets import preset, presets
 from pocketbert.training.kept_heads import head_arrays, log_heads
-from pocketbert.training.state import digest_directory
+from pocketbert.training.run_folder import pinned_commits
+from pocketbert.training.state import recorded_model
 from pocketbert_runtime.embedding_config import EmbeddingConfig
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -85,21 +88,22 @@ class ModelInit:
     def recorded(self, role: str) -> dict[str, Any]:
         """Returns everything that determines the initial weights, as JSON values; names begin with `role`."""
         recorded: dict[str, Any] = {"start": self.start, "layers": list(self.layers), **dataclasses.asdict(self.config)}
-        if self.directory is not None:
-            recorded["sha256"] = digest_directory(self.directory)
-        return {f"{role}_{name}": value for name, value in recorded.items()}
+        model = {} if self.directory is None else recorded_model(role, self.directory)
+        return {f"{role}_{name}": value for name, value in recorded.items()} | model
 
 
 def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
     """Finds a model's architecture and the source of its weights, without reading weights.
 
     Args:
-      model: a preset name, an architecture or a config.json for new weights; or a model directory for its weights.
+      model: a preset name, an architecture or a config.json for new weights; or a model directory, or a name on the
+        hub, for its weights.
     Raises:
       UserError: there is no such model.
     """
     if isinstance(model, EncoderConfig):
         return ModelInit(start="random", config=model)
+    model = local(model)
     if str(model) not in presets() and Path(model).is_dir():
         directory = Path(model)
         description = describe_with_heads(directory)
@@ -247,11 +251,20 @@ def tokenizer_differences(one: Vocabulary, other: Vocabulary, ones: str, others:
 
 
 @contextlib.contextmanager
-def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
-    """Saves models in memory to temporary model directories, within the context; passes on anything else.
+def saved_models(
+    *models: Any, output: str | os.PathLike[str] | None = None, overwrite: bool = False
+) -> Iterator[tuple[Any, ...]]:
+    """Saves models in memory to temporary model directories, within the context; finds others, and downloads names.
 
     A run identifies its models by file digests, so it resumes if you pass the same weights again.
+
+    Args:
+      *models: models in memory, paths, names, or anything else, which is passed on.
+      output: the run's folder: a resumed run takes the commits of its models on the hub.
+      overwrite: whether the run replaces the one in the folder, and takes the newest commits.
     """
+    resumes = output is not None and not overwrite and any(map(is_hub_name, models))
+    pinned = pinned_commits(output) if resumes else {}
     with contextlib.ExitStack() as stack:
         sources: list[Any] = []
         for model in models:
@@ -260,7 +273,7 @@ def saved_models(*models: Any) -> Iterator[tuple[Any, ...]]:
                 model.save_pretrained(folder)
                 model = folder
             elif isinstance(model, str | os.PathLike):
-                model = model_or_start(model)
+                model = model_or_start(model, pinned)
             sources.append(model)
         yield tuple(sources)
 

@@ -56,7 +56,7 @@ def pretrain(
       UserError: bad input; nothing was written.
       TrainingFailed: the loss is not finite.
     """
-    with saved_models(model) as (source,):
+    with saved_models(model, output=output, overwrite=run.overwrite) as (source,):
         frozen = FrozenWeights.of(model)
         start = source if isinstance(source, EncoderConfig) else str(source)
         plan = (

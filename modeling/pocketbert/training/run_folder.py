@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketbert.errors import UserError, describe_differences
 from pocketbert.files import PARTIAL, write_json
+from pocketbert.hub.names import HUB_SUFFIX, HubName, is_commit, parse_hub_name
 from pocketbert.notation import argument
 from pocketbert.output_folders import RUN_KIND, check_no_foreign, held_directory, remove
 from pocketbert.progress import log_info
@@ -211,6 +213,26 @@ def clear_run(folder: Path, files: Sequence[str] = ()) -> None:
     _remove(folder / name for name in (*RUN_FILES, *files))
 
 
+def pinned_commits(output: str | os.PathLike[str]) -> dict[str, str]:
+    """Returns the hub models of the runs in an output: requested name → commit, for a resumed run.
+
+    Args:
+      output: a run's folder, a folder with several runs, or a file that a run with its name writes.
+    """
+    path = Path(output)
+    folders = [path, path / "run", *path.glob("seed-*"), *path.parent.glob(f"{glob.escape(path.name)}.*")]
+    commits: dict[str, str] = {}
+    for record in [folder / OPTIONS_FILE for folder in folders]:
+        # `open_run` reports a damaged record.
+        with contextlib.suppress(UserError):
+            for field, value in read_record(record).items() if record.is_file() else ():
+                if field.endswith(HUB_SUFFIX):
+                    origin = read_members(value, {"name": str, "revision": str}, f"{record}: {field}")
+                    name = parse_hub_name(origin["name"])
+                    commits[str(HubName(name.repository, origin["revision"]))] = name.revision
+    return {name: commit for name, commit in commits.items() if is_commit(commit)}
+
+
 def read_record(path: Path, names: Collection[str] = ()) -> dict[str, Any]:
     """Reads a JSON object that a run wrote.
 
@@ -347,7 +369,12 @@ def _difference(folder: Path, received: Mapping[str, Any], *, overwrite: bool) -
             raise
         return str(error)
     recorded.pop(_OUTCOME, None)
-    return describe_differences(recorded, received)
+    # Digests compare the models; the same files may come from the hub or from a folder.
+    return describe_differences(*(_without_origins(record) for record in (recorded, received)))
+
+
+def _without_origins(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if not name.endswith(HUB_SUFFIX)}
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -18,6 +18,8 @@ from safetensors import SafetensorError, safe_open
 from pocketbert.checkpoints.module_layout import model_files
 from pocketbert.errors import UserError
 from pocketbert.files import digest_files, sha256, write_tensors
+from pocketbert.hub.download import origin
+from pocketbert.hub.names import HUB_SUFFIX
 from pocketbert.training.loss_scaling import loss_scale_state
 from pocketbert.training.optimizers import NamedOptimizer
 from pocketbert.training.stage import Stage
@@ -232,6 +234,17 @@ def restore_stage(
     for index, generator in enumerate(training_model.dropout_generators()):
         generator.reset_from_key_counter(key=seed, counter=[index, state.stage])
     return state, variables
+
+
+def recorded_model(role: str, model_directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns a model's digest and, for a model from the hub, its origin, for a record; names begin with `role`."""
+    return {f"{role}_sha256": digest_directory(model_directory), **recorded_origin(role, model_directory)}
+
+
+def recorded_origin(role: str, model_directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns the origin of a model from the hub, for a record; empty for other models."""
+    source = origin(model_directory)
+    return {f"{role}{HUB_SUFFIX}": source} if source else {}
 
 
 def digest_directory(model_directory: str | os.PathLike[str]) -> str:

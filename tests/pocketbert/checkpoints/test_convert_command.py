@@ -1,11 +1,8 @@
 """`pocketbert convert` from the outside."""
 
-import fnmatch
 import json
-import shutil
-import sys
-import types
 
+import hub_stand_in
 import numpy as np
 import pytest
 from test_tf1 import BERT_CONFIG, bert_variables, write
@@ -135,61 +132,36 @@ def test_hub_model_keeps_its_modules(module_folder, tmp_path, capsys, monkeypatc
         modules[0]["path"] = module_folder
         (folder / "modules.json").write_text(json.dumps(modules))
 
-    def snapshot_download(name, allow_patterns):
-        # The hub's client matches paths in the same way.
-        for file in [path for path in folder.rglob("*") if path.is_file()]:
-            path = file.relative_to(folder).as_posix()
-            if any(fnmatch.fnmatch(path, pattern) for pattern in allow_patterns):
-                (tmp_path / "hub" / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, tmp_path / "hub" / path)
-        return str(tmp_path / "hub")
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
-    code, out, _ = convert(capsys, "--from=hf", "--input=someone/embedding", f"--output={tmp_path / 'new'}")
+    with hub_stand_in.serve() as hub:
+        hub_stand_in.connect(monkeypatch, hub.endpoint, tmp_path / "cache")
+        hub.push("someone/embedding", folder)
+        code, out, _ = convert(capsys, "--from=hf", "--input=someone/embedding", f"--output={tmp_path / 'new'}")
     assert code == 0 and json.loads(out)["tasks"] == ["embedding"]
     copy, original = read_directory(tmp_path / "new"), read_directory(folder)
     assert copy.tasks == original.tasks and copy.tensors.keys() == original.tensors.keys()
     assert copy.vocabulary is not None
 
 
-def test_hub_names(reference, tmp_path, capsys, monkeypatch):
-    request = {}
+@pytest.mark.parametrize("name", ["someone/bert-tiny", "hf:someone/bert-tiny", "hf:someone/bert-tiny@main"])
+def test_hub_names(name, reference, tmp_path, capsys, monkeypatch):
+    with hub_stand_in.serve() as hub:
+        hub_stand_in.connect(monkeypatch, hub.endpoint, tmp_path / "cache")
+        hub.push("someone/bert-tiny", reference / "bert_gelu")
+        code, out, _ = convert(capsys, "--from=hf", f"--input={name}", f"--output={tmp_path / 'new'}")
+        assert code == 0
+        assert json.loads(out)["tasks"] == ["masked_lm", "next_sentence"]
+        assert hub.files() == ["config.json", "model.safetensors"]
 
-    def snapshot_download(name, allow_patterns):
-        request.update(name=name, allow_patterns=allow_patterns)
-        return str(reference / "bert_gelu")
 
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
-    code, out, _ = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'new'}")
-    assert code == 0
-    assert request["name"] == "someone/bert-tiny"
-    assert "*.safetensors" in request["allow_patterns"] and not any("bin" in item for item in request["allow_patterns"])
-    assert json.loads(out)["tasks"] == ["masked_lm", "next_sentence"]
-
-    def without_safetensors(name, allow_patterns):
-        folder = tmp_path / "hub"
-        folder.mkdir(exist_ok=True)
-        if "tf_model.h5" in allow_patterns:
-            (folder / "tf_model.h5").write_bytes(b"damaged")
-        return str(folder)
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=without_safetensors))
-    code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
-    assert code == 2 and "tf_model.h5 must be a complete HDF5 file" in err
-
-    def offline(name, allow_patterns):
-        raise ConnectionError("no route\nto the hub")
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=offline))
-    code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
-    assert code == 2
-    assert err.count("\n") == 1
-    assert "(hub: no route to the hub); check the name" in err
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    code, _, err = convert(capsys, "--from=hf", "--input=someone/bert-tiny", f"--output={tmp_path / 'other'}")
-    assert code == 2
-    assert "pip install 'pocketbert[hub]'" in err
+def test_keras_weights_on_the_hub(tmp_path, capsys, monkeypatch):
+    with hub_stand_in.serve() as hub:
+        hub_stand_in.connect(monkeypatch, hub.endpoint, tmp_path / "cache")
+        hub.push("someone/keras", {"config.json": b"{}", "tf_model.h5": b"damaged", "pytorch_model.bin": b"x"})
+        code, _, err = convert(capsys, "--from=hf", "--input=someone/keras", f"--output={tmp_path / 'new'}")
+        assert code == 2 and "tf_model.h5 must be a complete HDF5 file" in err
+        assert hub.files() == ["config.json", "tf_model.h5"]
+    code, _, err = convert(capsys, "--from=hf", "--input=someone/none", f"--output={tmp_path / 'new'}")
+    assert code == 2 and "hf:someone/none: the connection to the hub failed" in err
 
 
 def test_help_has_an_example(capsys):
