@@ -95,11 +95,6 @@ CASES = {
     "TFAlbertForTokenClassification": (tiny_albert(pooler="none", activation="relu"), (TOKENS,)),
     "TFAlbertForQuestionAnswering": (tiny_albert(pooler="none"), (SPAN,)),
     "TFAlbertForMaskedLM": (tiny_albert(pooler="none"), (MASKED_LM,)),
-}
-# A tied tensor that transformers' TensorFlow class reads, and its PyTorch class leaves out of files → the original.
-COPIES = {
-    "TFMobileBertForPreTraining": ("cls.predictions.decoder.weight", "mobilebert.embeddings.word_embeddings.weight"),
-    "TFAlbertForMaskedLM": ("predictions.decoder.bias", "predictions.bias"),
     "TFDebertaV2Model": (tiny_deberta(), ()),
     "TFDebertaV2ForSequenceClassification": (tiny_deberta(activation="relu"), (CLASSIFICATION,)),
     "TFDebertaV2ForSequenceClassification, segments and far distances": (
@@ -109,6 +104,11 @@ COPIES = {
     "TFDebertaV2ForTokenClassification": (tiny_deberta(), (TOKENS,)),
     "TFDebertaV2ForQuestionAnswering": (tiny_deberta(), (SPAN,)),
     "TFDebertaV2ForMaskedLM": (tiny_deberta(), (MASKED_LM,)),
+}
+# A tied tensor that transformers' TensorFlow class reads, and its PyTorch class leaves out of files → the original.
+COPIES = {
+    "TFMobileBertForPreTraining": ("cls.predictions.decoder.weight", "mobilebert.embeddings.word_embeddings.weight"),
+    "TFAlbertForMaskedLM": ("predictions.decoder.bias", "predictions.bias"),
 }
 
 
