@@ -17,7 +17,7 @@ XLM_R, CAMEMBERT, ALBERT, DEBERTA = "xlm_r", "camembert", "albert", "deberta"
 # Types of subwords in sentencepiece. Texts contain normal and user-defined ones.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 
-_PIPELINE = {"add_prefix_space": (False, True), "sp_model_kwargs": ({},)}
+_PIPELINE: dict[str, tuple[object, ...]] = {"add_prefix_space": (False, True), "sp_model_kwargs": ({},)}
 
 
 @dataclass(frozen=True, kw_only=True)
