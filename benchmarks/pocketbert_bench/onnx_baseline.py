@@ -12,7 +12,7 @@ import numpy as np
 import pocketbert as pb
 from pocketbert import progress
 from pocketbert.checkpoints.directory import read_directory
-from pocketbert.configs import EncoderConfig, block_problem
+from pocketbert.configs import BlockKind, EncoderConfig, block_problem
 from pocketbert_bench import baseline_calls
 from pocketbert_bench.configurations import Configuration
 
@@ -20,6 +20,7 @@ from pocketbert_bench.configurations import Configuration
 _OPSET = 20
 _MASKED = -1e4
 _HEADS = ("classification", "regression")
+_BLOCKS: tuple[BlockKind, ...] = ("plain",)
 
 
 def onnx_exports(
@@ -106,7 +107,7 @@ def _embed(graph: _Graph, config: EncoderConfig, length: int) -> str:
 def _problem(config: EncoderConfig, head: str) -> str | None:
     if config.feedforward:
         return "this one is an EfficientBERT"
-    if problem := block_problem(config, ("plain",), "this baseline"):
+    if problem := block_problem(config, _BLOCKS, "this baseline"):
         return problem
     if config.bottleneck or config.trigram or config.norm != "layer_norm" or config.pooler != "tanh":
         return f"this one is a {config.model_type} with norm {config.norm} and pooler {config.pooler}"
