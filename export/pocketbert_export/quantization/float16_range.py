@@ -119,7 +119,10 @@ def round_weights(content: bytes) -> bytes:
     for graph in model.subgraphs:
         rounded, conversions = {}, []
         for index, tensor in enumerate(list(graph.tensors)):
-            if tensor.type == schema.TensorType.FLOAT32 and np.prod(tensor.shape) >= FEWEST_QUANTIZED:
+            # DeBERTa's constants for distances have other sizes for each length, but the operators must be the same.
+            is_of_distances = np.size(tensor.shape) == 4
+            is_large = is_of_distances or np.prod(tensor.shape) >= FEWEST_QUANTIZED
+            if tensor.type == schema.TensorType.FLOAT32 and is_large:
                 values = editor.values(graph, index)
                 # The gate names a weight that does not fit, if it stays float32.
                 if values is not None and values.ndim > 1 and np.abs(values).max() <= FLOAT16_MAX:
