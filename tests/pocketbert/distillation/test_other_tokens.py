@@ -307,9 +307,7 @@ def test_interrupted_run_resumes_exactly(
         )  # fmt: skip
 
     result = run("whole")
-    line = (
-        "teacher and student have different tokenizers (both need the same kind of tokenizer; the teacher has byte_bpe"
-    )
+    line = "have different tokenizers (kind of tokenizer: the teacher has byte_bpe, the student wordpiece); each reads"
     assert line in capsys.readouterr().err
     assert pb.from_pretrained(result.model_directory).tokenizer.vocabulary.kind == "wordpiece"  # type: ignore[union-attr]
     calls = []
