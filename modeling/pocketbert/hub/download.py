@@ -165,7 +165,7 @@ def _failures(name: HubName) -> Iterator[None]:
         raise _Failed(_broken(error.__cause__ or error), "check the connection") from None
     except errors.HfHubHTTPError as error:
         # The client knows the hub's 401 by the address of the public one alone.
-        status = error.response.status_code
+        status = getattr(error.response, "status_code", "unknown")
         answered = f"the hub answered with status {status}", "try later"
         raise _Failed(*(_UNKNOWN if status == 401 else answered)) from None
     except (OSError, ValueError) as error:

@@ -103,8 +103,8 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
     """
     if isinstance(model, EncoderConfig):
         return ModelInit(start="random", config=model)
-    model = local(model)
-    if str(model) not in presets() and Path(model).is_dir():
+    model = str(local(model))
+    if model not in presets() and Path(model).is_dir():
         directory = Path(model)
         description = describe_with_heads(directory)
         return ModelInit(
@@ -115,7 +115,7 @@ def plan_model(model: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
             vocabulary=with_options(description.vocabulary),
             initial_biases=has_new_biases(description, "encoder."),
         )
-    return ModelInit(start="random", config=_named_config(str(model)))
+    return ModelInit(start="random", config=_named_config(model))
 
 
 def plan_slices(supernet: str | os.PathLike[str], student: str | os.PathLike[str] | EncoderConfig) -> ModelInit:
@@ -263,8 +263,9 @@ def saved_models(
       output: the run's folder: a resumed run takes the commits of its models on the hub.
       overwrite: whether the run replaces the one in the folder, and takes the newest commits.
     """
-    resumes = output is not None and not overwrite and any(map(is_hub_name, models))
-    pinned = pinned_commits(output) if resumes else {}
+    pinned: dict[str, str] = {}
+    if output is not None and not overwrite and any(map(is_hub_name, models)):
+        pinned = pinned_commits(output)
     with contextlib.ExitStack() as stack:
         sources: list[Any] = []
         for model in models:
