@@ -30,7 +30,7 @@ EmbeddingProjection = Literal["none", "word", "factors", "output"]
 QueryKeySource = Literal["shared", "raw", "bottleneck"]
 BlockKind = Literal["plain", "bottleneck", "rotary", "relative"]
 # The families. Each row has a file in `checkpoints/families`; `registry.register` there adds others.
-MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "modernbert"]
+MODEL_TYPES = ["bert", "roberta", "xlm-roberta", "mobilebert", "distilbert", "electra", "camembert", "modernbert"]
 # BERT's pretraining tasks, in the order of their logits.
 PRETRAINING_HEADS: tuple[TaskKind, ...] = ("masked_lm", "next_sentence")
 

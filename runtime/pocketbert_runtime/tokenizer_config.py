@@ -11,6 +11,8 @@ from pocketbert_runtime.errors import UserError, raise_if_any
 # A name in `TOKENIZER_KINDS`. Each row there has a file in `tokenizers/kinds`.
 TokenizerKind: TypeAlias = str
 TOKENIZER_KINDS: tuple[TokenizerKind, ...] = ("wordpiece", "byte_bpe", "unigram")
+# The kind with layouts.
+UNIGRAM_KIND: TokenizerKind = "unigram"
 # Bundles and records that name no kind have this one.
 UNNAMED_KIND: TokenizerKind = "wordpiece"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,19 @@ def byte_bpe_files(folder: Path, vocab_size: int = 420) -> tuple[Path, Path]:
     return vocab, merges
 
 
-def unigram_file(folder: Path, vocab_size: int = 150, **options: Any) -> Path:
-    """Writes a sentencepiece.bpe.model with the normalizer `nmt_nfkc`, as XLM-R's, and returns its path."""
+def unigram_file(
+    folder: Path,
+    vocab_size: int = 150,
+    name: str = "sentencepiece.bpe.model",
+    sentences: Sequence[str] = SENTENCES,
+    **options: Any,
+) -> Path:
+    """Writes a sentencepiece model with the normalizer `nmt_nfkc`, as XLM-R's, and returns its path."""
     import sentencepiece
 
     stream = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES * 5),
+        sentence_iterator=iter([*sentences] * 5),
         model_writer=stream,
         vocab_size=vocab_size,
         model_type=options.pop("model_type", "unigram"),
@@ -59,9 +66,56 @@ def unigram_file(folder: Path, vocab_size: int = 150, **options: Any) -> Path:
         **options,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "sentencepiece.bpe.model"
+    path = folder / name
     path.write_bytes(stream.getvalue())
     return path
+
+
+# The papers' settings for sentencepiece, besides those of `unigram_file`: layout → file name, and options.
+LAYOUT_FILES: dict[str, tuple[str, dict[str, Any]]] = {
+    "xlm_r": ("sentencepiece.bpe.model", {}),
+    "camembert": ("sentencepiece.bpe.model", {"vocab_size": 170}),
+    "albert": (
+        "spiece.model",
+        {
+            "vocab_size": 190,
+            "pad_id": 0,
+            "unk_id": 1,
+            "bos_id": -1,
+            "eos_id": -1,
+            "control_symbols": "[CLS],[SEP],[MASK]",
+            "user_defined_symbols": '(,),",-,.,–,£,€',
+        },
+    ),
+    "deberta": (
+        "spm.model",
+        {
+            "vocab_size": 160,
+            "pad_id": 0,
+            "bos_id": 1,
+            "eos_id": 2,
+            "unk_id": 3,
+            "pad_piece": "[PAD]",
+            "bos_piece": "[CLS]",
+            "eos_piece": "[SEP]",
+            "unk_piece": "[UNK]",
+        },
+    ),
+}
+# With numbers, so that ALBERT's model has subwords such as `9,`.
+LAYOUT_SENTENCES = [
+    *SENTENCES,
+    *(
+        f"in {year}, {year}, about 9,{year % 900 + 100} or 1,{year % 7}5{year % 3}, and 5,9"
+        for year in range(1990, 2024)
+    ),
+]
+
+
+def layout_file(folder: Path, layout: str, **options: Any) -> Path:
+    """Writes a sentencepiece model in a layout under its usual name, and returns its path."""
+    name, settings = LAYOUT_FILES[layout]
+    return unigram_file(folder, name=name, sentences=LAYOUT_SENTENCES, **{**settings, **options})
 
 
 def added_tokens(ids: dict[str, int]) -> list[dict[str, Any]]:

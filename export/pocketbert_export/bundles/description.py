@@ -21,6 +21,7 @@ from pocketbert.recipes import Recipe
 from pocketbert_export.bundles.bundle import BUNDLE_FILE
 from pocketbert_export.tflite.runtimes import LITERT
 from pocketbert_runtime.bundles.description import SCHEMA_VERSION, signature_name
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD
 
 
@@ -40,6 +41,8 @@ def describe(
     tokenizer: dict[str, Any] = (
         dataclasses.asdict(vocabulary.options) if rules.has_options else {"kind": vocabulary.kind}
     )
+    if vocabulary.layout != XLM_R:
+        tokenizer["layout"] = vocabulary.layout
     if vocabulary.add_prefix_space:
         tokenizer["add_prefix_space"] = True
     if vocabulary.truncation != HEAD:

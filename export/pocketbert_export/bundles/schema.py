@@ -10,6 +10,7 @@ from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert_runtime.bundles.description import ANSWERS_FILE, FILE_NAME, SCHEMA_VERSION
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS
 from pocketbert_runtime.tokenizers.truncation import PATTERN
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
@@ -81,9 +82,10 @@ _FILE = _object(sha256=_DIGEST, size_bytes=_COUNT)
 # Largest difference of a probability, score or vector element on another runtime or processor.
 _ANSWERS = _object(file={"const": ANSWERS_FILE}, sha256=_DIGEST, tolerance={**_NUMBER, "minimum": 0})
 _WORDPIECE = _tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_chars=_FLAG)
-# For unigram with added tokens, and byte-level BPE; see `Vocabulary`.
+# `layout` is for unigram, with XLM-R's as the default; the flags are for unigram with added tokens, and byte-level BPE.
+# See `Vocabulary`.
 _OTHER_TOKENIZER = _tokenizer(
-    dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG),
+    {**dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG), "layout": {"enum": [*LAYOUTS]}},
     kind={"enum": [kind for kind, rules in TOKENIZER_RULES.items() if not rules.has_options]},
 )
 SCHEMA: dict[str, Any] = {

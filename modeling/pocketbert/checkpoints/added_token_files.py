@@ -21,7 +21,6 @@ from pocketbert.checkpoints.tokenizer_keys import (
     names_of_tokens,
     unknown_keys,
 )
-from pocketbert.configs import TokenizerKind
 from pocketbert.files import write_json
 from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
@@ -31,7 +30,7 @@ from pocketbert_runtime.tokenizers.added_tokens import (
     added_problems,
     default_special,
 )
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
 
 _DECODER = "added_tokens_decoder"
@@ -99,12 +98,12 @@ class StatedTokens:
 
 
 def read_added_tokens(
-    stated: StatedTokens, kind: TokenizerKind, tokens: Sequence[str], problems: list[str]
+    stated: StatedTokens, rules: TokenizerRules, tokens: Sequence[str], problems: list[str]
 ) -> tuple[AddedToken, ...]:
     """Returns a tokenizer's added tokens, without its kind's special tokens unless these have unusual flags."""
     count = len(problems)
     specials = stated.specials(problems)
-    for name, content in TOKENIZER_RULES[kind].special_names.items():
+    for name, content in rules.special_names.items():
         token = specials.get(name, content)
         received = token if isinstance(token, str) else token.content
         if received != content:
@@ -148,7 +147,7 @@ def read_added_tokens(
     _report_ignored(stated, by_content)
     added = tuple(
         sorted(
-            (token for token in by_content.values() if not _is_default(kind, token, ids)),
+            (token for token in by_content.values() if not _is_default(rules, token, ids)),
             key=lambda token: token.id,
         )
     )
@@ -163,12 +162,11 @@ def _overridden(earlier: AddedToken, token: AddedToken) -> AddedToken:
     return dataclasses.replace(token, id=earlier.id, normalized=normalized)
 
 
-def _is_default(kind: TokenizerKind, token: AddedToken, ids: Mapping[str, int]) -> bool:
+def _is_default(rules: TokenizerRules, token: AddedToken, ids: Mapping[str, int]) -> bool:
     """Whether a token is one of the kind's special tokens, with its default flags."""
-    rules = TOKENIZER_RULES[kind]
     if token.content not in rules.special_tokens:
         return False
-    default = default_special(kind, token.content, ids.get(token.content, token.id))
+    default = default_special(rules, token.content, ids.get(token.content, token.id))
     if not rules.has_options:
         # Only the token itself has its normalized form, and no normalizer changes it.
         token = dataclasses.replace(token, normalized=False)

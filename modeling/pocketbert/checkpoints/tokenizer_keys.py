@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketbert.configs import TokenizerKind
 from pocketbert.progress import log_info
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
 
 CONFIG_NAME = "tokenizer_config.json"
 MAP_NAME = "special_tokens_map.json"
@@ -45,13 +45,12 @@ _READ = {"added_tokens_decoder", TRUNCATION_KEY, *NAMED_TOKENS, *LISTED_TOKENS}
 _BERT_OPTIONS = {"do_lower_case", "never_split", "strip_accents", "tokenize_chinese_chars"}
 
 
-def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
+def config_key_problems(content: Mapping[str, Any], kind: TokenizerKind, rules: TokenizerRules) -> list[str]:
     """Lists problems with keys in a tokenizer_config.json: unknown ones, and unsupported values."""
-    rules = TOKENIZER_RULES[kind]
     fixed = {**_FIXED, **rules.config_keys}
     accepted = {*_HARMLESS, *fixed, *_READ, *_BERT_OPTIONS, *names_of_tokens(content)}
     problems = unknown_keys(content, accepted, CONFIG_NAME)
-    if not rules.has_options and content.get("do_lower_case"):
+    if not rules.has_options and content.get("do_lower_case") and "do_lower_case" not in fixed:
         log_info(f"do_lower_case in {CONFIG_NAME} does not count: {kind} keeps the case, also in transformers")
     problems += [
         f"{key} in {CONFIG_NAME} must be {accepted[0]!r}; received {content[key]!r:.60}"

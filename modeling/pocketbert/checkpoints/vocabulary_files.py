@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from pocketbert.checkpoints.added_token_files import StatedTokens, read_added_tokens, write_added_tokens
+from pocketbert.checkpoints.layout_selection import BARE_CLASSES, class_name, class_problems, layout_of
 from pocketbert.checkpoints.roberta_tokenizer_files import (
     TokenizerJson,
     byte_bpe_parts,
-    parse_tokenizer_json,
-    unigram_parts,
+    parse_byte_bpe,
     write_config,
 )
 from pocketbert.checkpoints.tokenizer_files import (
     added_token_parts,
+    common_problems,
     kept_file,
     parse_tokenizer,
     read_tokenizer_config,
@@ -27,17 +28,19 @@ from pocketbert.checkpoints.tokenizer_files import (
 )
 from pocketbert.checkpoints.tokenizer_keys import CONFIG_NAME, TOKENIZER_NAME, config_key_problems
 from pocketbert.checkpoints.truncation_keys import read_truncation, truncation_keys
+from pocketbert.checkpoints.unigram_json import json_scores, parse_unigram, unigram_parts
 from pocketbert.configs import EncoderConfig, TokenizerConfig, TokenizerKind
 from pocketbert.errors import UserError
 from pocketbert.files import write_json, write_text
 from pocketbert.json_reading import read_json_object
 from pocketbert.progress import log_info
 from pocketbert_runtime.json_reading import read_json
+from pocketbert_runtime.tokenizer_config import UNIGRAM_KIND
 from pocketbert_runtime.tokenizers.added_tokens import appended
 from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
-from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, load_model, make_model, read_model
-from pocketbert_runtime.tokenizers.special_tokens import PAD
+from pocketbert_runtime.tokenizers.kinds.registry import ALL_RULES, TOKENIZER_RULES, rules_of
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R
+from pocketbert_runtime.tokenizers.sentencepiece_model import load_model, make_model, read_model
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece_vocabulary import read_tokens, token_problems
 
@@ -47,27 +50,26 @@ _PARTS: dict[TokenizerKind, Callable[[Vocabulary], dict[str, Any]]] = {
     "byte_bpe": byte_bpe_parts,
     "unigram": unigram_parts,
 }
-# Classes that follow tokenizer.json, whatever tokenizer_config.json says: in transformers 4 and 5.
-_BARE_CLASSES = ("PreTrained", "TokenizersBackend")
 
 
 def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     """Finds and checks a model directory's tokenizer; None if it has none, or a problem.
 
-    The files select it: vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model; or tokenizer.json, which
+    The files select it: vocab.txt, vocab.json with merges.txt, or a sentencepiece model; or tokenizer.json, which
     otherwise must agree with them. A tokenizer.json's content becomes temporary files.
     """
     config = read_json_object(path / CONFIG_NAME, problems, required=False) or {}
-    files = {kind: rules.files for kind, rules in TOKENIZER_RULES.items()}
-    present = {kind: [name for name in names if (path / name).exists()] for kind, names in files.items()}
-    kinds = [kind for kind, names in present.items() if names]
-    if len(kinds) > 1:
-        names = ", ".join(name for names in present.values() for name in names)
+    kinds_by_files = {rules.files: kind for kind, rules in ALL_RULES}
+    all_present = [(names, [name for name in names if (path / name).exists()]) for names in kinds_by_files]
+    tokenizers = [(names, present) for names, present in all_present if present]
+    if len(tokenizers) > 1:
+        names = ", ".join(name for _, present in tokenizers for name in present)
         problems.append(f"a model directory must have the files of one tokenizer; received {names}; remove the others")
         return None
-    kind = kinds[0] if kinds else None
-    if kind is not None and len(present[kind]) < len(files[kind]):
-        problems.append(f"{' and '.join(files[kind])} belong together; received only {present[kind][0]}")
+    files, present = tokenizers[0] if tokenizers else ((), [])
+    kind = kinds_by_files.get(files)
+    if len(present) < len(files):
+        problems.append(f"{' and '.join(files)} belong together; received only {present[0]}")
         return None
     parts: Mapping[str, Any] | None = None
     if (path / TOKENIZER_NAME).exists():
@@ -89,18 +91,20 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
             return None
         if kind is not None and stored != kind:
             problems.append(
-                f"{TOKENIZER_NAME} and {present[kind][0]} must agree; received {stored} and {kind}; remove one of them"
+                f"{TOKENIZER_NAME} and {present[0]} must agree; received {stored} and {kind}; remove one of them"
             )
             return None
         kind = stored
     if kind is None:
         return None
-    problems += _class_problems(config, kind)
-    problems += config_key_problems(config, kind)
-    if TOKENIZER_RULES[kind].has_options:
+    layout = layout_of(path, "".join(present), config, parts) if kind == UNIGRAM_KIND else XLM_R
+    rules = rules_of(kind, layout)
+    problems += class_problems(config, kind, rules)
+    problems += config_key_problems(config, kind, rules)
+    if rules.has_options:
         vocabulary = _wordpiece(path, config, parts, problems)
     else:
-        vocabulary = _roberta(path, kind, bool(present[kind]), config, parts, problems)
+        vocabulary = _roberta(path, (kind, layout), bool(present), config, parts, problems)
     if vocabulary is None:
         return None
     vocabulary = dataclasses.replace(vocabulary, truncation=read_truncation(config, parts, problems))
@@ -110,7 +114,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     except UserError:
         # `vocabulary_problems` reports it.
         return vocabulary
-    return dataclasses.replace(vocabulary, added=read_added_tokens(stated, kind, tokens, problems))
+    return dataclasses.replace(vocabulary, added=read_added_tokens(stated, rules, tokens, problems))
 
 
 def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int) -> None:
@@ -165,15 +169,17 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
         tokens = read_tokens(vocabulary.path) if vocabulary.rules.has_options else vocabulary.base_tokens()
         if vocabulary.rules.joins_spaces:
             # A damaged character map shows only here.
-            load_model(vocabulary.path)
+            load_model(vocabulary.path, layout=LAYOUTS[vocabulary.layout])
     except UserError as error:
         return [str(error)]
     problems = []
     if vocabulary.rules.has_options:
         problems += [f"{name}: {problem}" for problem in token_problems(tokens)]
-    elif config.reads_padding_id and tokens.index(PAD) != config.pad_token_id:
+    elif config.reads_padding_id and tokens.index(pad := vocabulary.rules.special_names["pad_token"]) != (
+        config.pad_token_id
+    ):
         problems.append(
-            f"pad_token_id must be the id of {PAD} in {name}, {tokens.index(PAD)}; received {config.pad_token_id}"
+            f"pad_token_id must be the id of {pad} in {name}, {tokens.index(pad)}; received {config.pad_token_id}"
         )
     behind = appended(vocabulary.added, len(tokens))
     if len(tokens) + len(behind) != config.vocab_size:
@@ -183,28 +189,6 @@ def vocabulary_problems(vocabulary: Vocabulary, config: EncoderConfig) -> list[s
             f"{config.vocab_size} rows; take the tokenizer files from the model's own folder"
         )
     return problems
-
-
-def _class_name(config: Mapping[str, Any]) -> str:
-    """The class in transformers, without "Tokenizer" and "Fast"; empty if tokenizer_config.json states none."""
-    return str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
-
-
-def _class_problems(config: Mapping[str, Any], kind: TokenizerKind) -> list[str]:
-    name = _class_name(config)
-    declared = next((other for other, rules in TOKENIZER_RULES.items() if name in rules.classes), None)
-    if not name or name in _BARE_CLASSES or declared == kind:
-        return []
-    if declared is not None:
-        return [
-            f"tokenizer_class in {CONFIG_NAME} must be that of the files, which are of {kind}; received "
-            f"{config['tokenizer_class']}; take all files from one model"
-        ]
-    classes = ", ".join(f"{name}Tokenizer" for name in TOKENIZER_RULES[kind].classes)
-    return [
-        f"tokenizer_class in {CONFIG_NAME} must be one of {classes}; received {str(config['tokenizer_class'])[:60]}, "
-        "which may split texts in another way"
-    ]
 
 
 def _wordpiece(
@@ -245,8 +229,8 @@ def _compare_options(
     """Compares the options in both files, by the rules in transformers' classes."""
     stored_options = dataclasses.asdict(stored)
     differing = [name for name, value in options.items() if value != stored_options[name]]
-    name = _class_name(config)
-    if differing and name in _BARE_CLASSES:
+    name = class_name(config)
+    if differing and name in BARE_CLASSES:
         log_info(f"{TOKENIZER_NAME} decides on {', '.join(differing)}; {CONFIG_NAME} says something else")
     elif differing:
         shown = " and ".join(
@@ -256,7 +240,7 @@ def _compare_options(
             f"{CONFIG_NAME} and {TOKENIZER_NAME} must agree; received {shown}; correct the file that does not suit the "
             "model's training"
         )
-    elif name not in _BARE_CLASSES and TokenizerConfig(**options) != stored:
+    elif name not in BARE_CLASSES and TokenizerConfig(**options) != stored:
         log_info(
             f"{TOKENIZER_NAME} decides on lower case, accents and ideographs: {CONFIG_NAME} states no options, and "
             "transformers' own classes would take their defaults"
@@ -265,37 +249,42 @@ def _compare_options(
 
 def _roberta(
     path: Path,
-    kind: TokenizerKind,
+    kind_and_layout: tuple[TokenizerKind, str],
     has_files: bool,
     config: Mapping[str, Any],
     parts: Mapping[str, Any] | None,
     problems: list[str],
 ) -> Vocabulary | None:
     """The byte-level BPE or unigram vocabulary, from files, from a tokenizer.json, or both."""
-    rules, vocabulary = TOKENIZER_RULES[kind], None
+    kind, layout = kind_and_layout
+    rules, vocabulary = rules_of(kind, layout), None
     names = rules.files
     if has_files:
         merges = path / names[1] if len(names) > 1 else None
         prefix = rules.tokens_are_bytes and config.get("add_prefix_space") is True
-        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind, add_prefix_space=prefix)
+        vocabulary = Vocabulary(path=path / names[0], merges=merges, kind=kind, layout=layout, add_prefix_space=prefix)
     if parts is None:
         return vocabulary
     part_problems: list[str] = []
-    stored = parse_tokenizer_json(parts, kind, part_problems)
+    part_problems += common_problems(parts, rules.special_names["pad_token"])
+    if rules.tokens_are_bytes:
+        stored = parse_byte_bpe(parts, part_problems)
+    else:
+        stored = parse_unigram(parts, LAYOUTS[layout], part_problems)
     problems += [f"{TOKENIZER_NAME}: {problem}" for problem in part_problems]
     if part_problems:
         return None
     own_prefix = config.get("add_prefix_space")
-    if own_prefix is None and _class_name(config) not in _BARE_CLASSES:
+    if own_prefix is None and class_name(config) not in BARE_CLASSES:
         # The default in transformers' class; it replaces the value in tokenizer.json.
-        own_prefix = False if _class_name(config) else stored.add_prefix_space
+        own_prefix = False if class_name(config) else stored.add_prefix_space
     if rules.tokens_are_bytes and own_prefix is not None and own_prefix != stored.add_prefix_space:
         problems.append(
             f"add_prefix_space must be the same in {CONFIG_NAME} and {TOKENIZER_NAME}; received {own_prefix} and "
             f"{stored.add_prefix_space}; correct the file that does not suit the model's training"
         )
     if vocabulary is None:
-        return _made(kind, stored)
+        return _made(kind, layout, stored)
     try:
         agrees = _agrees(vocabulary, stored)
     except UserError:
@@ -313,14 +302,15 @@ def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
     if vocabulary.merges is not None:
         files = read_byte_bpe(vocabulary.path, vocabulary.merges)
         return (files.tokens, files.merges) == (stored.tokens, stored.merges)
-    model = read_model(vocabulary.path)
+    layout = LAYOUTS[vocabulary.layout]
+    model = read_model(vocabulary.path, layout=layout)
     same_map = model.normalizer_spec.precompiled_charsmap == stored.charsmap
-    return fairseq_scores(model) == list(stored.scores) and same_map
+    return list(stored.scores) in json_scores(model, layout) and same_map
 
 
-def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
+def _made(kind: TokenizerKind, layout: str, stored: TokenizerJson) -> Vocabulary:
     """Writes temporary files with a tokenizer.json's content."""
-    rules = TOKENIZER_RULES[kind]
+    rules = rules_of(kind, layout)
     names = rules.files
     if rules.tokens_are_bytes:
         ids = {token: index for index, token in enumerate(stored.tokens)}
@@ -328,6 +318,6 @@ def _made(kind: TokenizerKind, stored: TokenizerJson) -> Vocabulary:
         path = kept_file(json.dumps(ids, ensure_ascii=False).encode(), names[0])
         merges_path = kept_file(f"#version: 0.2\n{merges}".encode(), names[1])
         return Vocabulary(path=path, merges=merges_path, kind=kind, add_prefix_space=stored.add_prefix_space)
-    model = make_model(stored.scores, stored.charsmap)
+    model = make_model(stored.scores, stored.charsmap, LAYOUTS[layout], stored.user_defined)
     path = kept_file(model.SerializeToString(deterministic=True), names[0])
-    return Vocabulary(path=path, kind=kind, keeps_space=stored.keeps_space)
+    return Vocabulary(path=path, kind=kind, layout=layout, keeps_space=stored.keeps_space)

@@ -38,7 +38,7 @@ class LibraryTokenizer(TextTokenizer):
     ) -> None:
         super().__init__(vocabulary, make_frame)
         self._core = make_core(vocabulary, dict(self.ids))
-        in_text = found_in_text(vocabulary.kind, self.ids, vocabulary.added)
+        in_text = found_in_text(vocabulary.rules, self.ids, vocabulary.added)
         _add_to_core(self._core, in_text, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:

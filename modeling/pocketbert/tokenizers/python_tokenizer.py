@@ -1,4 +1,4 @@
-"""Tokenizers that call the runtime's, in the format of RoBERTa and XLM-R."""
+"""Tokenizers that call the runtime's: byte-level BPE and unigram."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from pocketbert.tokenizers.base import Tokenizer
 from pocketbert.tokenizers.framing import packing
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer
-from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, UNK
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD
 
 
@@ -69,10 +69,10 @@ class PythonTokenizer(PythonCalls, Tokenizer):
     def __init__(self, name: str, core: TextTokenizer, special_tokens_in_text: SpecialTokensInText) -> None:
         Tokenizer.__init__(self, name, special_tokens_in_text)
         PythonCalls.__init__(self, core)
-        ids = core.ids
         self.vocabulary, self.vocab_size = core.vocabulary, core.vocab_size
-        self.cls_token_id, self.pad_token_id, self.sep_token_id = ids[BOS], ids[PAD], ids[EOS]
-        self.unk_token_id, self.mask_token_id = ids[UNK], ids[MASK]
+        ids = {name: core.ids[token] for name, token in core.vocabulary.rules.special_names.items()}
+        self.cls_token_id, self.pad_token_id, self.sep_token_id = ids["cls_token"], ids["pad_token"], ids["sep_token"]
+        self.unk_token_id, self.mask_token_id = ids["unk_token"], ids["mask_token"]
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickles a tokenizer as its arguments. Other processes need the files at the same paths."""
@@ -80,6 +80,8 @@ class PythonTokenizer(PythonCalls, Tokenizer):
             "special_tokens_in_text": self.special_tokens_in_text,
             "added_tokens": self.vocabulary.added,
         }
+        if self.vocabulary.layout != XLM_R:
+            options["layout"] = self.vocabulary.layout
         if self.vocabulary.keeps_space:
             options["keeps_space"] = True
         if self.vocabulary.add_prefix_space:

@@ -27,9 +27,12 @@ _SHOWN = 5
 
 
 def required_ids(vocabulary: Vocabulary) -> list[int]:
-    """Ids of special and added tokens, single characters and bytes; with them, a vocabulary can write every word."""
+    """Ids of special and added tokens, single characters and bytes; with them, a vocabulary can write every word.
+
+    Tokens that decide on others without being in a text's ids are among them, too.
+    """
     rules = vocabulary.rules
-    required = {*rules.special_tokens, *(token.content for token in vocabulary.added)}
+    required = {*rules.special_tokens, *(token.content for token in vocabulary.added), *rules.unseen(vocabulary)}
     if rules.tokens_are_bytes:
         required |= {*byte_characters()}
     return [

@@ -218,6 +218,8 @@ def tokenizer_problems(one: Vocabulary, other: Vocabulary, ones: str, others: st
                 f"both need the same tokenizer options; {ones} has {name}={value}, {others} "
                 f"{name}={getattr(other.options, name)}; {remedy}"
             )
+    if one.layout != other.layout:
+        problems.append(f"both need the same layout; {ones} has {one.layout}, {others} {other.layout}; {remedy}")
     if one.add_prefix_space != other.add_prefix_space:
         problems.append(
             f"both need the same add_prefix_space; {ones} has {one.add_prefix_space}, {others} "

@@ -15,7 +15,8 @@ from pocketbert_runtime.json_reading import parse_json, read_members
 from pocketbert_runtime.task_config import TaskConfig
 from pocketbert_runtime.tokenizer_config import UNNAMED_KIND, TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES, rules_of
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
 
@@ -41,7 +42,7 @@ _TASK = {
 _TOKENIZER = {
     "vocab_size": int, "kind": str | None, "lowercase": bool | None, "strip_accents": bool | None,
     "tokenize_chinese_chars": bool | None, "keeps_space": bool | None, "add_prefix_space": bool | None,
-    "truncation": str | None, "added_tokens": list[AddedToken] | None,
+    "truncation": str | None, "layout": str | None, "added_tokens": list[AddedToken] | None,
 }  # fmt: skip
 _OPTIONS = ("lowercase", "strip_accents", "tokenize_chinese_chars")
 _SIGNATURE = {"name": str, "length": int}
@@ -211,12 +212,16 @@ def vocabulary_in(directory: Path, tokenizer: Mapping[str, Any]) -> Vocabulary:
     rules, options = TOKENIZER_RULES[kind], {name: members[name] for name in _OPTIONS}
     if rules.has_options and None in options.values():
         raise UserError(f"{where} must have {', '.join(_OPTIONS)}; received {', '.join(tokenizer)}; export it again")
-    files = [directory / name for name in rules.files]
+    layout = XLM_R if members["layout"] is None else members["layout"]
+    if layout not in LAYOUTS:
+        raise UserError(f"{where}: layout must be one of {', '.join(LAYOUTS)}; received {layout!r:.60}")
+    files = [directory / name for name in rules_of(kind, layout).files]
     try:
         return Vocabulary(
             path=files[0],
             merges=files[1] if len(files) > 1 else None,
             kind=kind,
+            layout=layout,
             config=TokenizerConfig(**options) if rules.has_options else None,
             added=tuple(members["added_tokens"] or ()),
             keeps_space=bool(members["keeps_space"]),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from pocketbert_runtime.tokenizer_config import TokenizerKind
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
 
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 _MAX_LISTED = 5
@@ -35,22 +34,21 @@ class AddedToken:
     special: bool = False
 
 
-def default_special(kind: TokenizerKind, content: str, token_id: int) -> AddedToken:
+def default_special(rules: TokenizerRules, content: str, token_id: int) -> AddedToken:
     """A special token with the default flags, if no file states others."""
-    rules = TOKENIZER_RULES[kind]
-    takes_space = rules.takes_space and content == rules.special_names["mask_token"]
+    takes_space = rules.mask_takes_space and content == rules.special_names["mask_token"]
     return AddedToken(content=content, id=token_id, lstrip=takes_space, special=True)
 
 
-def found_in_text(kind: TokenizerKind, ids: Mapping[str, int], added: Sequence[AddedToken]) -> list[AddedToken]:
+def found_in_text(rules: TokenizerRules, ids: Mapping[str, int], added: Sequence[AddedToken]) -> list[AddedToken]:
     """All tokens to find in a text: special tokens, then the others.
 
     Args:
-      kind: the tokenizer.
+      rules: the tokenizer's rules.
       ids: token → id, with the special tokens.
       added: the added tokens; they may give special tokens other flags.
     """
-    tokens = {token: default_special(kind, token, ids[token]) for token in TOKENIZER_RULES[kind].special_tokens}
+    tokens = {token: default_special(rules, token, ids[token]) for token in rules.special_tokens}
     tokens |= {token.content: token for token in added}
     # The sort is stable: if two tokens have one normalized form, the first one is found.
     return sorted(tokens.values(), key=lambda token: not token.special)

@@ -28,7 +28,7 @@ class AddedWordPiece(WordPiece):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
-        in_text = found_in_text("wordpiece", self.ids, vocabulary.added)
+        in_text = found_in_text(vocabulary.rules, self.ids, vocabulary.added)
         self._splitter = AddedTokenSplitter(in_text, self._normalized_text, special=True)
 
     def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:

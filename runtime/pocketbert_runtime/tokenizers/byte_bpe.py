@@ -74,7 +74,7 @@ class ByteBPE(TextTokenizer):
         super().__init__(vocabulary, roberta_frame)
         self._ranks = {pair: rank for rank, pair in enumerate(vocabulary.byte_bpe.merges)}
         self._cached = functools.lru_cache(maxsize=_WORDS_CACHED)(self._split)
-        in_text = found_in_text("byte_bpe", self.ids, vocabulary.added)
+        in_text = found_in_text(vocabulary.rules, self.ids, vocabulary.added)
         self._splitter = AddedTokenSplitter(in_text, unchanged, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:

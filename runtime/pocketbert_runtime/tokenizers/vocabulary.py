@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pocketbert_runtime.digests import sha256
-from pocketbert_runtime.errors import UserError, raise_if_any
-from pocketbert_runtime.tokenizer_config import UNNAMED_KIND, TokenizerConfig, TokenizerKind
+from pocketbert_runtime.errors import UserError, did_you_mean, raise_if_any
+from pocketbert_runtime.tokenizer_config import UNIGRAM_KIND, UNNAMED_KIND, TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
 from pocketbert_runtime.tokenizers.byte_bpe_files import ByteBPEFiles, read_byte_bpe
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.registry import ALL_RULES, rules_of
 from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD, parse_truncation
 
 ADDED_NAME = "added_tokens.json"
@@ -23,7 +24,7 @@ ADDED_NAME = "added_tokens.json"
 
 def vocabulary_kind(name: str) -> TokenizerKind | None:
     """Returns the tokenizer kind for a file name with tokens; None for other names."""
-    return next((kind for kind, rules in TOKENIZER_RULES.items() if rules.files[0] == name), None)
+    return next((kind for kind, rules in ALL_RULES if rules.files[0] == name), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +32,12 @@ class Vocabulary:
     """A tokenizer's files and options.
 
     Attributes:
-      path: file with the tokens: a vocab.txt, vocab.json or sentencepiece.bpe.model.
+      path: file with the tokens: a vocab.txt, vocab.json or sentencepiece model.
       merges: merges.txt for byte-level BPE, else None.
       kind: the tokenizer.
       config: WordPiece options; None if the directory has none, and for other kinds.
       added: tokens found before the split, in the vocabulary or after it; special tokens only with unusual flags.
+      layout: for unigram: ids and special tokens, a name in `layouts.LAYOUTS`.
       keeps_space: for unigram: whether a space before a normalized added token is a token, as in transformers'
         tokenizers that split at white space by Metaspace only.
       add_prefix_space: for byte-level BPE: whether texts, and parts after tokens found earlier, get a space in front.
@@ -46,6 +48,7 @@ class Vocabulary:
     path: Path
     merges: Path | None = None
     kind: TokenizerKind = UNNAMED_KIND
+    layout: str = XLM_R
     config: TokenizerConfig | None = None
     added: tuple[AddedToken, ...] = ()
     keeps_space: bool = False
@@ -55,11 +58,16 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "truncation", parse_truncation(self.truncation))
+        if self.layout not in LAYOUTS or (self.layout != XLM_R and self.kind != UNIGRAM_KIND):
+            raise UserError(
+                f"layout must be one of {', '.join(LAYOUTS)}, and {XLM_R} for other tokenizers than unigram; received "
+                f"{self.layout!r:.60}{did_you_mean(self.layout, LAYOUTS)}"
+            )
 
     @property
     def rules(self) -> TokenizerRules:
-        """The kind's row in the table."""
-        return TOKENIZER_RULES[self.kind]
+        """The kind's row in the table; for unigram, the layout's."""
+        return rules_of(self.kind, self.layout)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -138,6 +146,7 @@ class Vocabulary:
     def digest(self) -> str:
         """SHA-256 of everything that determines a text's ids."""
         options = f" lowercase={self.options.lowercase}" if self.rules.has_options else self.prefix_option
+        options += "" if self.layout == XLM_R else f" layout={self.layout}"
         if self.held is None:
             files = " ".join(sha256(path) for path in self.files)
         else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pocketbert.configs import BlockKind, EncoderConfig, TokenizerKind
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Family:
       class_prefix: first part of the names of transformers' classes, as in `architectures`.
       tensor_prefix: first part of the names of the encoder's tensors, without a dot.
       tokenizer: tokenizer of the published checkpoints. A model may have another one.
+      tokenizer_layout: for unigram: its layout, a name in `pocketbert_runtime.tokenizers.layouts.LAYOUTS`.
       keys: key in config.json → type, and default in transformers' configuration class or `REQUIRED`.
       renamed: this family's key → BERT's key for the same value.
       implied: BERT's key → value, for keys that this family's configuration class lacks.
@@ -56,6 +58,7 @@ class Family:
     tokenizer: TokenizerKind
     keys: Mapping[str, tuple[type, object]]
     sentence_dense: str
+    tokenizer_layout: str = XLM_R
     renamed: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, object] = field(default_factory=dict)
     fixed: Mapping[str, object] = field(default_factory=dict)

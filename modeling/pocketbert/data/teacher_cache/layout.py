@@ -30,6 +30,7 @@ from pocketbert.files import write_text
 from pocketbert_runtime.json_reading import from_json
 from pocketbert_runtime.tokenizer_config import UNNAMED_KIND
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary, vocabulary_kind
 
@@ -110,6 +111,7 @@ class TeacherCacheManifest:
       targets: targets in record order.
       lengths: file with the example lengths.
       vocabulary: file with the teacher's vocabulary, named as in a model directory.
+      tokenizer_layout: see `Vocabulary.layout`.
       shards: all shards; those not written yet have no digest.
       merges: merges.txt for a teacher with byte-level BPE, else None.
       candidates: file with the number of tokens that each example may keep; None without kept tokens.
@@ -127,6 +129,7 @@ class TeacherCacheManifest:
     merges: StoredFile | None = None
     candidates: StoredFile | None = None
     truncation: str = HEAD
+    tokenizer_layout: str = XLM_R
 
     def __post_init__(self) -> None:
         firsts = np.cumsum([0, *(min(shard.examples, 1 << 40) for shard in self.shards)]).tolist()
@@ -161,6 +164,7 @@ class TeacherCacheManifest:
             path=folder / self.vocabulary.name,
             merges=folder / self.merges.name if self.merges else None,
             kind=kind,
+            layout=self.tokenizer_layout,
             config=TokenizerConfig(lowercase=self.lowercase) if TOKENIZER_RULES[kind].has_options else None,
             truncation=self.truncation,
         )
@@ -234,6 +238,8 @@ def _document(manifest: TeacherCacheManifest) -> dict[str, Any]:
             del target["kept"]
     if manifest.truncation == HEAD:
         del content["truncation"]
+    if manifest.tokenizer_layout == XLM_R:
+        del content["tokenizer_layout"]
     return {**content, "manifest_sha256": _digest(content)}
 
 

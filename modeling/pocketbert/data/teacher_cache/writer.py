@@ -37,14 +37,14 @@ from pocketbert.files import write_bytes
 from pocketbert.notation import argument
 from pocketbert.output_folders import check_held, held_directory
 from pocketbert.progress import bar, log_info
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
+from pocketbert_runtime.tokenizers.kinds.registry import ALL_RULES
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 # A killed run loses at most one shard, and a shard is in memory while it is made.
 SHARD_BYTES = 128 * 2**20
 _UNITS = ("per example", "per token", "per pair of tokens")
 _KIND = "teacher cache"
-_TOKENIZER_FILES = tuple(name for rules in TOKENIZER_RULES.values() for name in rules.files)
+_TOKENIZER_FILES = tuple(dict.fromkeys(name for _, rules in ALL_RULES for name in rules.files))
 # A killed run's temporary files.
 _ASIDE = (
     *(f".{name}.*" for name in (MANIFEST_NAME, LENGTHS_NAME, CANDIDATES_NAME, *_TOKENIZER_FILES)),
@@ -116,6 +116,7 @@ class TeacherCachePlan:
             shards=shards,
             candidates=small.get(CANDIDATES_NAME),
             truncation=self.vocabulary.truncation,
+            tokenizer_layout=self.vocabulary.layout,
         )
 
 

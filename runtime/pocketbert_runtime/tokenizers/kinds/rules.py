@@ -26,7 +26,8 @@ class TokenizerRules(abc.ABC):
       has_options: whether it normalizes texts by the options in `TokenizerConfig`. Bundles then have these, and do not
         name the kind.
       continuation: start of a token that continues a word; empty if tokens that begin a word have a sign instead.
-      takes_space: whether the mask token and words include the space before them.
+      takes_space: whether words include the space before them.
+      mask_takes_space: whether the mask token does.
       joins_spaces: whether its normalizer joins and removes spaces, so that `Vocabulary.keeps_space` counts.
       tokens_are_bytes: whether tokens stand for bytes; a space then is a part of the token behind it.
       unit: what its vocabulary consists of, for messages.
@@ -41,6 +42,7 @@ class TokenizerRules(abc.ABC):
     has_options: bool = False
     continuation: str = ""
     takes_space: bool = True
+    mask_takes_space: bool = True
     joins_spaces: bool = False
     tokens_are_bytes: bool = False
     unit: str = "tokens"
@@ -52,6 +54,10 @@ class TokenizerRules(abc.ABC):
     @abc.abstractmethod
     def segmentation(self, vocabulary: Vocabulary) -> str:
         """Returns the rules for ids that the tokens do not tell; empty for none."""
+
+    def unseen(self, vocabulary: Vocabulary) -> Sequence[str]:
+        """Returns tokens that decide on a text's ids without being among them."""
+        return ()
 
     @abc.abstractmethod
     def open(self, vocabulary: Vocabulary) -> TextTokenizer:

@@ -1,31 +1,49 @@
-"""A unigram language model over subwords, the kind of tokenizer in XLM-R."""
+"""A unigram language model over subwords, the kind of tokenizer in XLM-R, CamemBERT, English ALBERT and DeBERTa-v3."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
-from pocketbert_runtime.tokenizers.special_tokens import ROBERTA_SPECIAL_NAMES, ROBERTA_SPECIAL_TOKENS
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R, Layout
 
 if TYPE_CHECKING:
     from pocketbert_runtime.tokenizers.base import TextTokenizer
     from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 
+@dataclass(frozen=True, kw_only=True)
 class UnigramRules(TokenizerRules):
-    """The most probable subwords by sentencepiece, after its model's normalizer."""
+    """The most probable subwords by sentencepiece, after its model's normalizer.
+
+    Attributes:
+      layout: ids and special tokens.
+    """
+
+    layout: Layout
 
     def tokens(self, vocabulary: Vocabulary) -> Sequence[str]:
-        from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_tokens, read_model
+        from pocketbert_runtime.tokenizers.sentencepiece_model import layout_tokens, read_model
 
-        return fairseq_tokens(read_model(vocabulary.path, vocabulary.held_content(vocabulary.path)))
+        model = read_model(vocabulary.path, vocabulary.held_content(vocabulary.path), self.layout)
+        return layout_tokens(model, self.layout)
 
     def segmentation(self, vocabulary: Vocabulary) -> str:
-        from pocketbert_runtime.tokenizers.sentencepiece_model import fairseq_scores, read_model
+        from pocketbert_runtime.tokenizers.sentencepiece_model import read_model, scored_subwords, user_defined
 
-        model = read_model(vocabulary.path, vocabulary.held_content(vocabulary.path))
-        return repr((fairseq_scores(model), model.normalizer_spec.precompiled_charsmap))
+        model = read_model(vocabulary.path, vocabulary.held_content(vocabulary.path), self.layout)
+        rules = repr((scored_subwords(model, self.layout), model.normalizer_spec.precompiled_charsmap))
+        # Digests from before layouts stay valid.
+        return rules if self.layout.name == XLM_R else f"{self.layout.name} {rules} {user_defined(model)!r}"
+
+    def unseen(self, vocabulary: Vocabulary) -> Sequence[str]:
+        from pocketbert_runtime.tokenizers.albert_text import is_split_again
+
+        if not self.layout.cleans_text:
+            return ()
+        return [token for token in vocabulary.base_tokens() if is_split_again(token)]
 
     def open(self, vocabulary: Vocabulary) -> TextTokenizer:
         from pocketbert_runtime.tokenizers.unigram import Unigram
@@ -33,19 +51,18 @@ class UnigramRules(TokenizerRules):
         return Unigram(vocabulary)
 
 
-RULES = UnigramRules(
-    files=("sentencepiece.bpe.model",),
-    special_tokens=ROBERTA_SPECIAL_TOKENS,
-    special_names=ROBERTA_SPECIAL_NAMES,
-    json_type="Unigram",
-    classes=("XLMRoberta",),
-    # Metaspace's own option decides; transformers 5 writes this one in every directory.
-    # transformers 5 counts `unk_id` in the sentencepiece model.
-    config_keys={
-        "add_prefix_space": (False, True),
-        "keep_accents": (True,),
-        "sp_model_kwargs": ({},),
-        "unk_id": (0, 3),
-    },
-    joins_spaces=True,
-)
+LAYOUT_RULES = {
+    name: UnigramRules(
+        layout=layout,
+        files=(layout.file,),
+        special_tokens=layout.special_tokens,
+        special_names=layout.special_names,
+        json_type="Unigram",
+        classes=layout.classes,
+        config_keys=layout.config_keys,
+        mask_takes_space=layout.mask_takes_space,
+        joins_spaces=True,
+    )
+    for name, layout in LAYOUTS.items()
+}
+RULES = LAYOUT_RULES[XLM_R]

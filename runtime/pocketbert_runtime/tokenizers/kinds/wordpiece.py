@@ -53,5 +53,6 @@ RULES = WordPieceRules(
     has_options=True,
     continuation="##",
     takes_space=False,
+    mask_takes_space=False,
     unit="lines",
 )
