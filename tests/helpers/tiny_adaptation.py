@@ -29,7 +29,7 @@ WORDS = "the cat cats sat on mat charming journey journeys film better don't caf
 # Subwords of these words, so that most of them have several tokens.
 PIECES = [*"[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat charm journey film bet don cafe stra . ' a".split()]
 PIECES += [f"##{piece}" for piece in "s ing ter ß e t ss".split()] + ["##r", "t", "s"]
-# Family -> architecture, tokenizer and transformers' class; empty for none. MiniLM is a BERT, here with XLM-R's tokenizer.
+# Family -> architecture, tokenizer and transformers' class, empty for none. MiniLM is a BERT, with XLM-R's tokenizer.
 FAMILIES: dict[str, tuple[EncoderConfig, str, str]] = {
     "bert": (tiny_bert(), "wordpiece", "TFBertForMaskedLM"),
     "roberta": (tiny_roberta(pooler="none"), "byte_bpe", "TFRobertaForMaskedLM"),

@@ -49,8 +49,12 @@ def test_folding_changes_no_answer(kind: str) -> None:
     gammas = [path for path in optimized.weights_by_path() if path.endswith("gamma") and path.startswith("encoder.")]
     assert gammas == ["encoder.embeddings.norm.gamma", "encoder.final_norm.gamma"]
     inputs = networks.inputs_of(model.config)
-    (expected,), (received,) = model(inputs).values(), optimized(inputs).values()
-    assert networks.relative(expected.numpy(), received.numpy()) < TOLERANCE
+    (expected,), (received,) = ([x.numpy() for x in one(inputs).values()] for one in (model, optimized))
+    if kind == "token_classification":
+        # A window in the padding has no token: its attention depends on the padding bias, which export changes.
+        real = inputs["input_mask"].astype(bool)
+        expected, received = expected[real], received[real]
+    assert networks.relative(expected, received) < TOLERANCE
     # Nothing is left to subtract.
     states = optimized.features(inputs, ["hidden_states"])["hidden_states"]
     means = [float(np.abs(np.mean(state, axis=-1)).max()) for state in states]
