@@ -10,6 +10,8 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
 }
+# Relatives of BERT with a class outside transformers: BERT with rotary positions and gated networks.
+UNSUPPORTED = {"nomic_bert": "nomic-embed-text", "new": "gte v1.5"}
 # Keys that change the mathematics, with the only supported value.
 FIXED: dict[str, object] = {
     "position_embedding_type": "absolute",

@@ -63,7 +63,8 @@ def read_config(
         return read_own(content)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         types = [*FAMILIES, *(OWN_PREFIX + name for name in FAMILIES)]
-        hint = did_you_mean(str(model_type), types)
+        other = keys.UNSUPPORTED.get(str(model_type))
+        hint = f", which is {other}; choose another model" if other else did_you_mean(str(model_type), types)
         raise UserError(f"config.json: model_type must be one of {', '.join(types)}; received {model_type!r}{hint}")
 
     family = family_of(model_type)
