@@ -95,10 +95,10 @@ def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
     """Number of weights in the file: position embeddings count once per signature, with the rows it reads."""
-    counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
-    counts["encoder.embeddings.position.table"] = sum(lengths) * int(
-        optimized.encoder.embeddings.position.table.shape[1]
-    )
+    weights = optimized.weights_by_path()
+    counts = {path: int(np.prod(variable.shape)) for path, variable in weights.items()}
+    if (path := "encoder.embeddings.position.table") in weights:
+        counts[path] = sum(lengths) * int(weights[path].shape[1])
     return sum(counts.values())
 
 

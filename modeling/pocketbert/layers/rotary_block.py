@@ -88,7 +88,8 @@ class RotaryBlock(tf_keras.layers.Layer):
 class GatedFeedForward(RoundingLayer):
     """x + (activation(n·intermediate) ∘ n·gate)·output with n = norm(x) (GeGLU, Shazeer 2020), without biases.
 
-    The two maps are one tensor in transformers' files. Two products are faster than one and a split.
+    The two maps are one tensor in transformers' files. Two products are faster than one and a split. Dropout comes
+    before the output map.
 
     Args:
       config: encoder's architecture.
