@@ -85,6 +85,7 @@ class Encoder(tf_keras.Model):
                 fused=graph.fused_projections,
                 first_token_only=first_token_only,
                 padding_bias=graph.padding_bias,
+                local_blocks=graph.local_blocks,
             )
         return Block(
             config,

@@ -19,6 +19,8 @@ class GraphForm:
         would leak.
       scaled_residuals: sub-layers that multiply their residual by a factor per feature, such as `layers.0.attention`,
         `layers.0.feed_forwards.1` or `layers.0.bottleneck`.
+      local_blocks: compute local attention in blocks for texts above 1.5 windows. Without, graphs for all lengths up to
+        1,024 tokens have the same operators.
     """
 
     fused_projections: bool = False
@@ -26,3 +28,4 @@ class GraphForm:
     attend_to_inputs: bool = False
     padding_bias: float = -1e9
     scaled_residuals: tuple[str, ...] = ()
+    local_blocks: bool = True

@@ -75,11 +75,11 @@ def test_folding_leaves_the_given_weights() -> None:
         np.testing.assert_array_equal(tensors[path], array)
 
 
-# 1.5 windows are 6 tokens: at 19 tokens, local attention has blocks.
+# 1.5 windows are 6 tokens: local attention has blocks.
 @pytest.mark.one_of_each("dynamic_wi8")
 @pytest.mark.parametrize("recipe", ["float32", "float16", "dynamic_wi8", "dynamic_wi4"])
 def test_files_pass_the_gate(recipe: str, tmp_path: Path) -> None:
-    rotary = RotaryConfig(theta=160000.0, local_theta=10000.0, window=8, global_every=3)
+    rotary = RotaryConfig(theta=160000.0, local_theta=10000.0, window=4, global_every=3)
     sizes = {"hidden_size": 64, "embedding_size": 64, "num_attention_heads": 2, "head_size": 32}
     config = tiny.MODERNBERT.replace(**sizes, intermediate_size=96, num_layers=2, rotary=rotary)
     teacher = tiny_distillation.write_teacher(tmp_path / "model", config)
