@@ -33,8 +33,10 @@ def test_bert_base_by_hand() -> None:
     assert encoder_flops(PRESETS["bert_base_uncased"].config, 128) == 2 * (12 * (linear + attention) + 768 * 768)
 
 
-@pytest.mark.one_of_each("mobilebert")
-@pytest.mark.parametrize("family", ["bert", "factorized_output", "mobilebert", "mobilebert_raw", "mobilebert_tiny"])
+@pytest.mark.one_of_each("mobilebert", "modernbert")
+@pytest.mark.parametrize(
+    "family", ["bert", "factorized_output", "mobilebert", "mobilebert_raw", "mobilebert_tiny", "modernbert"]
+)
 def test_every_matrix_product_of_the_graph_is_counted(family: str) -> None:
     config = tiny.FAMILIES[family]
     assert encoder_flops(config, 11) == _profiled_products(config, 11)
