@@ -14,7 +14,7 @@ from pocketbert.configs import TaskConfig
 from pocketbert.distillation.initialization import plan_student
 from pocketbert.pruning.config import PruneConfig
 from pocketbert.recipes import RECIPES
-from pocketbert.training.config import RunConfig
+from pocketbert.training.config import FinetuneConfig, RunConfig
 from pocketbert_bench.compression.structures import structures
 from pocketbert_bench.onnx_baseline import _problem
 from pocketbert_export.recipes import check_blocks
@@ -69,7 +69,8 @@ def test_methods_name_the_blocks_that_they_hold_for(tmp_path: Path) -> None:
     teacher = tiny_distillation.write_teacher(tmp_path / "model", tiny.MODERNBERT.replace(num_layers=1))
     data = tiny_distillation.task_data(teacher)
     with pytest.raises(pb.UserError) as refusal:
-        pb.finetune(teacher, data, tmp_path / "run", run=RunConfig(qat="dynamic_wi8"))
+        config = FinetuneConfig(max_length=19)
+        pb.finetune(teacher, data, tmp_path / "run", config=config, run=RunConfig(qat="dynamic_wi8"))
     assert f"qat {rule}; train with qat=none" in str(refusal.value)
     pairs = TaskConfig(kind="classification", labels=("no", "yes"), pairs="separate")
     with pytest.raises(pb.UserError, match="pairs='separate' needs a head without layers of its own; received Modern"):
