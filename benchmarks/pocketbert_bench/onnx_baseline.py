@@ -20,7 +20,6 @@ from pocketbert_bench.configurations import Configuration
 _OPSET = 20
 _MASKED = -1e4
 _HEADS = ("classification", "regression")
-_BLOCKS: tuple[BlockKind, ...] = ("plain",)
 
 
 def onnx_exports(

@@ -207,7 +207,7 @@ def export(
     graph_optimizations = graph_optimizations.for_recipe(chosen)
     decided = decide(model, graph_optimizations)
     log_info(f"export {recipe}: converting for {', '.join(map(str, lengths))} tokens")
-    optimized = optimize_graph(model, graph_optimizations)
+    optimized = optimize_graph(model, graph_optimizations, lengths)
     record: dict[str, Any] = {"columns": dict(columns)} if columns else {}
     front: Sequence[FrontPoint] = ()
     if texts is None:

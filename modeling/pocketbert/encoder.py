@@ -78,7 +78,7 @@ class Encoder(tf_keras.Model):
         padding_row = tf.IndexedSlices(tf.zeros([1, config.embedding_size]), tf.constant([config.pad_token_id]))
         self.embeddings.word.table.scatter_update(padding_row)
 
-    def _make_block(self, index: int) -> Block | RotaryBlock:
+    def _make_block(self, index: int) -> Any:
         config, graph = self.config, self._graph
         is_last = index == config.num_stored_layers - 1
         first_token_only = graph.first_token_only and is_last
@@ -89,6 +89,7 @@ class Encoder(tf_keras.Model):
                 fused=graph.fused_projections,
                 first_token_only=first_token_only,
                 padding_bias=graph.padding_bias,
+                local_blocks=graph.local_blocks,
             )
         return Block(
             config,

@@ -76,6 +76,9 @@ def test_weights_are_those_that_the_names_map_lists(config: EncoderConfig) -> No
 @families
 def test_features_by_name_and_by_layer_agree(config: EncoderConfig) -> None:
     model, inputs = shake(pb.from_preset(config, seed=4)), tiny.batch(config)
+    if config.rotary is not None:
+        # Where a window has no token, attention depends on the form of the graph.
+        inputs["input_mask"] = tf.ones_like(inputs["input_mask"])
     names = ["hidden_states", "attention_logits", "attention_probs", "queries", "keys", "values"]
     every = model.features(inputs, names)
     batch, length, layers = 3, 7, config.num_layers

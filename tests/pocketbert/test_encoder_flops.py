@@ -39,8 +39,10 @@ def test_distances_are_two_more_products() -> None:
     assert more == 2 * 3 * 2 * 11 * 21 * 30
 
 
-@pytest.mark.one_of_each("mobilebert")
-@pytest.mark.parametrize("family", ["bert", "factorized_output", "mobilebert", "mobilebert_raw", "mobilebert_tiny"])
+@pytest.mark.one_of_each("mobilebert", "modernbert")
+@pytest.mark.parametrize(
+    "family", ["bert", "factorized_output", "mobilebert", "mobilebert_raw", "mobilebert_tiny", "modernbert"]
+)
 def test_every_matrix_product_of_the_graph_is_counted(family: str) -> None:
     config = tiny.FAMILIES[family]
     assert encoder_flops(config, 11) == _profiled_products(config, 11)

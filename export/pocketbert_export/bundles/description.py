@@ -96,11 +96,10 @@ def task_fields(task: TaskConfig | None) -> dict[str, Any] | None:
 
 def _num_parameters(optimized: Model, lengths: Sequence[int]) -> int:
     """Number of weights in the file: position embeddings count once per signature, with the rows it reads."""
-    config = optimized.config
-    counts = {path: int(np.prod(variable.shape)) for path, variable in optimized.weights_by_path().items()}
-    if config.has_position_table:
-        width = int(optimized.encoder.embeddings.position.table.shape[1])
-        counts["encoder.embeddings.position.table"] = sum(lengths) * width
+    config, weights = optimized.config, optimized.weights_by_path()
+    counts = {path: int(np.prod(variable.shape)) for path, variable in weights.items()}
+    if (path := "encoder.embeddings.position.table") in weights:
+        counts[path] = sum(lengths) * int(weights[path].shape[1])
     if config.relative:
         counts = {path: count for path, count in counts.items() if not path.startswith("encoder.relative.")}
         single = optimized.encoder.get_config()["graph"]["first_token_only"]

@@ -9,6 +9,7 @@ from pocketbert.configs import ScoreActivation
 from pocketbert.report.outcome import VERDICT_WORDS
 from pocketbert_runtime.bundles.description import ANSWERS_FILE, FILE_NAME, SCHEMA_VERSION
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS
+from pocketbert_runtime.tokenizers.byte_layouts import MODERNBERT
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 from pocketbert_runtime.tokenizers.layouts import LAYOUTS
 from pocketbert_runtime.tokenizers.truncation import PATTERN
@@ -85,7 +86,7 @@ _WORDPIECE = _tokenizer(lowercase=_FLAG, strip_accents=_FLAG, tokenize_chinese_c
 # `layout` is for unigram, with XLM-R's as the default; the flags are for unigram with added tokens, and byte-level BPE.
 # See `Vocabulary`.
 _OTHER_TOKENIZER = _tokenizer(
-    {**dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG), "layout": {"enum": [*LAYOUTS]}},
+    {**dict.fromkeys(("keeps_space", "add_prefix_space"), _FLAG), "layout": {"enum": [*LAYOUTS, MODERNBERT]}},
     kind={"enum": [kind for kind, rules in TOKENIZER_RULES.items() if not rules.has_options]},
 )
 SCHEMA: dict[str, Any] = {

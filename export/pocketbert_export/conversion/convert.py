@@ -24,7 +24,7 @@ from pocketbert_export.quantization.per_tensor import per_channel_to_per_tensor
 from pocketbert_export.quantization.quantizers import QuantizedFile, QuantizerInputs
 from pocketbert_export.quantization.smoothing import dense_layers, smooth
 from pocketbert_export.recipes import configure, get_recipe
-from pocketbert_export.tflite.graph import share_quantization, split_evenly
+from pocketbert_export.tflite.graph import require_equal_graphs, share_quantization, split_evenly
 from pocketbert_export.tflite.signatures import DEFAULT_SIGNATURE, check_lengths, concrete_functions
 from pocketbert_runtime.bundles.description import signature_name
 from pocketbert_runtime.bundles.length_buckets import LengthBucket
@@ -83,6 +83,7 @@ def to_tflite(
         content = _quantized(recipe, QuantizerInputs(model=model, lengths=lengths, buckets=texts)).content
     elif texts:
         content, floats = _converted(model, lengths, recipe, get_recipe("float32"))
+        require_equal_graphs(floats)
         floats = share_quantization(floats)
         content = smooth(content, floats, root_mean_squares(floats, texts, dense_layers(floats)))
     else:
@@ -138,6 +139,7 @@ def _convert_saved_model(path: Path, signatures: Sequence[str], recipe: Recipe) 
 def _quantized(recipe: Recipe, inputs: QuantizerInputs) -> QuantizedFile:
     """The file for a recipe with a quantizer."""
     (content,) = _converted(inputs.model, inputs.lengths, get_recipe("float32"))
+    require_equal_graphs(content)
     quantized: QuantizedFile = pkgutil.resolve_name(recipe.quantizer)(share_quantization(content), recipe, inputs)
     return quantized
 

@@ -73,7 +73,7 @@ def is_applied(decision: str) -> bool:
     return decision.startswith(APPLIED)
 
 
-def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Model:
+def optimize_graph(model: Model, graph_optimizations: GraphOptimizations, lengths: Sequence[int] = ()) -> Model:
     """Creates a model in a form for export, with equal outputs up to rounding.
 
     `first_token_only` applies only to tasks on the first token: it would reduce a bare encoder's `sequence_output` to
@@ -82,6 +82,7 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
     Args:
       model: a model in the plain form; unchanged.
       graph_optimizations: optimizations to apply if they suit the model.
+      lengths: the file's sequence lengths, whose graphs should have the same operators.
     """
     decided = decide(model, graph_optimizations)
     config = model.config
@@ -104,6 +105,7 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations) -> Mod
         padding_bias=_PADDING_BIAS,
         scaled_residuals=scaled_residuals,
         early_gamma=config.layer_groups is not None,
+        local_blocks=config.rotary is None or not lengths or 2 * min(lengths) > 3 * config.rotary.window,
     )
     optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
     for path, variable in optimized.weights_by_path().items():

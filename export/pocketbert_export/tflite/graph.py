@@ -11,6 +11,8 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from pocketbert.errors import UserError
+
 FILE_IDENTIFIER = b"TFL3"
 BUILTIN_NAMES = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 _TYPES = {
@@ -304,6 +306,18 @@ def split_evenly(content: bytes) -> bytes:
                     inputs = [operator.inputs[2], operator.inputs[0]]
                     graph.operators[position] = editor.operator("SPLIT", inputs, operator.outputs, options)
     return write_model(model)
+
+
+def require_equal_graphs(content: bytes) -> None:
+    """Raises a `UserError` unless the graphs for all lengths have the same operators, in the same order."""
+    model = read_model(content)
+    graphs = [[operator_name(model, operator) for operator in graph.operators] for graph in model.subgraphs]
+    if any(graph != graphs[0] for graph in graphs):
+        raise UserError(
+            "a recipe that knows layers by their place needs lengths whose graphs have the same operators; received "
+            f"graphs with {', '.join(str(len(graph)) for graph in graphs)} operators; export these lengths into "
+            "bundles of their own"
+        )
 
 
 def share_quantization(content: bytes) -> bytes:

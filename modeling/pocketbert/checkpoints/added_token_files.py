@@ -164,7 +164,7 @@ def _overridden(earlier: AddedToken, token: AddedToken) -> AddedToken:
 
 def _is_default(rules: TokenizerRules, token: AddedToken, ids: Mapping[str, int]) -> bool:
     """Whether a token is one of the kind's special tokens, with its default flags."""
-    if token.content not in rules.special_tokens:
+    if token.content not in rules.special_tokens or (rules.special_behind and token.content not in ids):
         return False
     default = default_special(rules, token.content, ids.get(token.content, token.id))
     if not rules.has_options:

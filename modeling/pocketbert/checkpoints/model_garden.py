@@ -190,7 +190,7 @@ def write_model_garden(
 def _official_config(config: EncoderConfig) -> Any:
     from official.nlp.configs import encoders
 
-    problems = config.block_problems("Model Garden", ("plain", "bottleneck"), "write a directory of transformers")
+    problems = config.block_problems("it", ("plain", "bottleneck"), "write a model directory instead")
     if config.feedforward:
         problems.append("feedforward must be None; received expressions")
     if config.norm == "layer_norm":

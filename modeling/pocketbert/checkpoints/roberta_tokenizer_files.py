@@ -13,6 +13,8 @@ from pocketbert.checkpoints.tokenizer_files import (
 )
 from pocketbert.checkpoints.tokenizer_keys import unknown_keys
 from pocketbert_runtime.tokenizers.byte_bpe_files import byte_bpe_problems, ordered_tokens
+from pocketbert_runtime.tokenizers.byte_layouts import BYTE_LAYOUTS, MODERNBERT, ByteLayout
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, UNK
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -21,7 +23,7 @@ _BYTE_LEVEL = {"type": ("ByteLevel",), "add_prefix_space": (False, True), "use_r
 _BPE = {
     "type": ("BPE",),
     "dropout": (None,),
-    "unk_token": (None, UNK),
+    "unk_token": (None, UNK, "[UNK]"),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
     "fuse_unk": (False, None),
@@ -31,8 +33,7 @@ _BPE = {
     "merges": (),
 }
 _ROBERTA_PROCESSING = ("type", "sep", "cls", "trim_offsets", "add_prefix_space")
-_TEMPLATES = {"single": [BOS, "A", EOS], "pair": [BOS, "A", EOS, EOS, "B", EOS]}
-_SEGMENTS = {"single": [0] * 3, "pair": [0] * 6}
+_COMPOSITION = {"type": "NFC"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ class TokenizerJson:
 
 def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
     """Returns a tokenizer_config.json's content; transformers makes the same tokenizer with it."""
-    if vocabulary.rules.tokens_are_bytes:
+    if vocabulary.rules.special_behind:
+        names = {"tokenizer_class": "PreTrainedTokenizerFast", **vocabulary.rules.special_names}
+        options: dict[str, Any] = {"model_input_names": ["input_ids", "attention_mask"], **names}
+    elif vocabulary.rules.tokens_are_bytes:
         prefix = vocabulary.add_prefix_space
         options = {"add_prefix_space": prefix, "tokenizer_class": "RobertaTokenizer", "trim_offsets": True}
     else:
@@ -68,23 +72,32 @@ def write_config(vocabulary: Vocabulary, max_length: int) -> dict[str, Any]:
     return {"model_max_length": max_length, **options}
 
 
-def parse_byte_bpe(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJson:
+def byte_layout_of(parts: Mapping[str, Any] | None) -> str:
+    """Returns the layout of byte-level BPE: ModernBERT's if its tokenizer.json has BERT's special tokens."""
+    added = (parts or {}).get("added_tokens")
+    tokens = added if isinstance(added, list) else []
+    contents = [token.get("content") for token in tokens if isinstance(token, dict)]
+    return MODERNBERT if BYTE_LAYOUTS[MODERNBERT].special_names["cls_token"] in contents else XLM_R
+
+
+def parse_byte_bpe(parts: Mapping[str, Any], layout: ByteLayout, problems: list[str]) -> TokenizerJson:
     """Reads a tokenizer.json's parsed content."""
     model = component(parts, "model", _BPE, problems)
     has_prefix = component(parts, "pre_tokenizer", _BYTE_LEVEL, problems).get("add_prefix_space") is True
-    if parts.get("normalizer") is not None:
-        problems.append(f"normalizer must be null; received {parts['normalizer']!r:.60}")
+    normalizer = _COMPOSITION if layout.composes else None
+    if parts.get("normalizer") != normalizer:
+        problems.append(f"normalizer must be {normalizer or 'null'}; received {parts.get('normalizer')!r:.60}")
     post = parts.get("post_processor")
     processors = sequence(post, "processors")
     if len(processors) == 2:
         # Offsets without spaces, then the template.
         component({"post_processor": processors[0]}, "post_processor", _BYTE_LEVEL, problems)
         post = processors[1]
-    if isinstance(post, dict) and post.get("type") == "RobertaProcessing":
+    if isinstance(post, dict) and post.get("type") == "RobertaProcessing" and not layout.only_json:
         problems += unknown_keys(post, _ROBERTA_PROCESSING, "post_processor")
         problems += token_pair_problems(post, {"sep": EOS, "cls": BOS}, "RoBERTa")
     else:
-        problems += post_processor_problems(post, _TEMPLATES, "RobertaProcessing")
+        problems += post_processor_problems(post, layout.templates, "" if layout.only_json else "RobertaProcessing")
     tokens = ordered_tokens(model.get("vocab"), problems)
     merges = model["merges"] if isinstance(model.get("merges"), list) else [None]
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
@@ -96,22 +109,25 @@ def parse_byte_bpe(parts: Mapping[str, Any], problems: list[str]) -> TokenizerJs
     if len(pairs) < len(merges):
         problems.append("model.merges must be a list of pairs of tokens; received others")
     if tokens and not problems:
-        problems += byte_bpe_problems(tokens, pairs)
+        problems += byte_bpe_problems(tokens, pairs, () if layout.only_json else layout.special_tokens)
     return TokenizerJson(tokens, merges=pairs, add_prefix_space=has_prefix)
 
 
 def byte_bpe_parts(vocabulary: Vocabulary) -> dict[str, Any]:
     """Returns the parts of a byte-level BPE tokenizer.json that depend on the kind."""
     ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
+    layout = BYTE_LAYOUTS[vocabulary.layout]
+    special = ids | {token.content: token.id for token in vocabulary.added}
+    segments = {name: [0] * len(template) for name, template in layout.templates.items()}
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
     prefixed = {**byte_level, "add_prefix_space": vocabulary.add_prefix_space}
     return {
-        "normalizer": None,
+        "normalizer": _COMPOSITION if layout.composes else None,
         "pre_tokenizer": prefixed,
         # Not RobertaProcessing: Hugging Face's library for JavaScript gives it segment 1 for second texts.
         "post_processor": {
             "type": "Sequence",
-            "processors": [prefixed, template_processing(_TEMPLATES, _SEGMENTS, ids)],
+            "processors": [prefixed, template_processing(layout.templates, segments, special)],
         },
         "decoder": {**byte_level, "add_prefix_space": True},
         "model": {

@@ -170,7 +170,7 @@ def added_token_parts(vocabulary: Vocabulary) -> list[dict[str, Any]]:
     """Returns a tokenizer.json's added tokens by id: the kind's special tokens, and the vocabulary's own."""
     ids = {token: position for position, token in enumerate(vocabulary.base_tokens())}
     rules = vocabulary.rules
-    added = {token: default_special(rules, token, ids[token]) for token in rules.special_tokens}
+    added = {token: default_special(rules, token, ids[token]) for token in rules.special_tokens if token in ids}
     added |= {token.content: token for token in vocabulary.added}
     return [dataclasses.asdict(token) for token in sorted(added.values(), key=lambda token: token.id)]
 

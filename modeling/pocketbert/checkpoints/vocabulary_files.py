@@ -14,6 +14,7 @@ from pocketbert.checkpoints.layout_selection import BARE_CLASSES, class_name, cl
 from pocketbert.checkpoints.roberta_tokenizer_files import (
     TokenizerJson,
     byte_bpe_parts,
+    byte_layout_of,
     parse_byte_bpe,
     write_config,
 )
@@ -37,7 +38,7 @@ from pocketbert.progress import log_info
 from pocketbert_runtime.json_reading import read_json
 from pocketbert_runtime.tokenizer_config import UNIGRAM_KIND
 from pocketbert_runtime.tokenizers.added_tokens import appended
-from pocketbert_runtime.tokenizers.byte_bpe_files import read_byte_bpe
+from pocketbert_runtime.tokenizers.byte_layouts import BYTE_LAYOUTS
 from pocketbert_runtime.tokenizers.kinds.registry import ALL_RULES, TOKENIZER_RULES, rules_of
 from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R
 from pocketbert_runtime.tokenizers.sentencepiece_model import load_model, make_model, read_model
@@ -98,6 +99,7 @@ def read_vocabulary_files(path: Path, problems: list[str]) -> Vocabulary | None:
     if kind is None:
         return None
     layout = layout_of(path, "".join(present), config, parts) if kind == UNIGRAM_KIND else XLM_R
+    layout = byte_layout_of(parts) if TOKENIZER_RULES[kind].tokens_are_bytes else layout
     rules = rules_of(kind, layout)
     problems += class_problems(config, kind, rules)
     problems += config_key_problems(config, kind, rules)
@@ -135,7 +137,7 @@ def write_vocabulary_files(folder: Path, vocabulary: Vocabulary, max_length: int
     else:
         return
     write_json(folder / CONFIG_NAME, content | cut | write_added_tokens(folder, vocabulary))
-    if vocabulary.rules.joins_spaces and vocabulary.added:
+    if vocabulary.rules.special_behind or (vocabulary.rules.joins_spaces and vocabulary.added):
         write_tokenizer_json(folder, vocabulary)
 
 
@@ -268,7 +270,7 @@ def _roberta(
     part_problems: list[str] = []
     part_problems += common_problems(parts, rules.special_names["pad_token"])
     if rules.tokens_are_bytes:
-        stored = parse_byte_bpe(parts, part_problems)
+        stored = parse_byte_bpe(parts, BYTE_LAYOUTS[layout], part_problems)
     else:
         stored = parse_unigram(parts, LAYOUTS[layout], part_problems)
     problems += [f"{TOKENIZER_NAME}: {problem}" for problem in part_problems]
@@ -300,7 +302,7 @@ def _roberta(
 
 def _agrees(vocabulary: Vocabulary, stored: TokenizerJson) -> bool:
     if vocabulary.merges is not None:
-        files = read_byte_bpe(vocabulary.path, vocabulary.merges)
+        files = vocabulary.byte_bpe
         return (files.tokens, files.merges) == (stored.tokens, stored.merges)
     layout = LAYOUTS[vocabulary.layout]
     model = read_model(vocabulary.path, layout=layout)
@@ -317,7 +319,8 @@ def _made(kind: TokenizerKind, layout: str, stored: TokenizerJson) -> Vocabulary
         merges = "".join(f"{left} {right}\n" for left, right in stored.merges)
         path = kept_file(json.dumps(ids, ensure_ascii=False).encode(), names[0])
         merges_path = kept_file(f"#version: 0.2\n{merges}".encode(), names[1])
-        return Vocabulary(path=path, merges=merges_path, kind=kind, add_prefix_space=stored.add_prefix_space)
+        prefix = stored.add_prefix_space
+        return Vocabulary(path=path, merges=merges_path, kind=kind, layout=layout, add_prefix_space=prefix)
     model = make_model(stored.scores, stored.charsmap, LAYOUTS[layout], stored.user_defined)
     path = kept_file(model.SerializeToString(deterministic=True), names[0])
     return Vocabulary(path=path, kind=kind, layout=layout, keeps_space=stored.keeps_space)

@@ -28,9 +28,10 @@ class RotaryAttention(RoundingLayer):
       config: encoder's architecture, with `rotary`.
       index: layer number, counted from 0.
       padding_bias: see `GraphForm.padding_bias`.
+      local_blocks: see `GraphForm.local_blocks`.
     """
 
-    def __init__(self, config: EncoderConfig, index: int, padding_bias: float) -> None:
+    def __init__(self, config: EncoderConfig, index: int, padding_bias: float, local_blocks: bool = True) -> None:
         super().__init__()
         assert config.rotary is not None
         hidden, size = config.hidden_size, config.attention_size
@@ -45,7 +46,7 @@ class RotaryAttention(RoundingLayer):
         self._num_heads, self._head_size = config.num_attention_heads, config.head_size
         self._window = config.rotary.window_of(index)
         self._theta = config.rotary.theta if self._window is None else config.rotary.local_theta
-        self._padding_bias = padding_bias
+        self._padding_bias, self._local_blocks = padding_bias, local_blocks
 
     def attend(
         self,
@@ -80,7 +81,7 @@ class RotaryAttention(RoundingLayer):
         needs_matrices = bool({"attention_logits", "attention_probs"} & set(wanted))
         vectors = dict(zip(ATTENTION_FEATURES[2:], (queries, keys, values), strict=True))
         length = count_of(keys)
-        if self._window is not None and all_rows and not needs_matrices:
+        if self._window is not None and self._local_blocks and all_rows and not needs_matrices:
             blocks = LocalBlocks(length, self._window)
             if blocks.pay:
                 context = self._attend_in_blocks(blocks, queries, keys, values, mask_bias, training)
@@ -93,9 +94,7 @@ class RotaryAttention(RoundingLayer):
             cosines, sines = (table[:, tf.newaxis] for table in (cosines, sines))
         rotated_queries = rotated(heads[0], cosines, sines)
         rotated_keys = rotated(heads[1], *rotations(length, self._head_size, self._theta))
-        # In a text of half a window, each token sees all others.
-        is_short = isinstance(length, int) and length <= (self._window or 0) // 2 + 1
-        if self._window is not None and not is_short:
+        if self._window is not None:
             mask_bias = tf.minimum(mask_bias, self._window_bias(queries, length, positions, mask_bias.dtype))
         count = queries.shape[1]
         if self._window is None and count is not None and count > 2 * _QUERIES and not needs_matrices:

@@ -27,13 +27,21 @@ class RotaryBlock(tf_keras.layers.Layer):
       fused: compute queries, keys and values as one matrix product.
       first_token_only: compute the output for the first token only.
       padding_bias: see `GraphForm.padding_bias`.
+      local_blocks: see `GraphForm.local_blocks`.
     """
 
     def __init__(
-        self, config: EncoderConfig, index: int, *, fused: bool, first_token_only: bool, padding_bias: float
+        self,
+        config: EncoderConfig,
+        index: int,
+        *,
+        fused: bool,
+        first_token_only: bool,
+        padding_bias: float,
+        local_blocks: bool,
     ) -> None:
         super().__init__()
-        self.attention = RotaryAttention(config, index, padding_bias)
+        self.attention = RotaryAttention(config, index, padding_bias, local_blocks)
         self.feed_forwards = [GatedFeedForward(config)]
         self._centres = config.norm == "rms" and index == 0
         self._fused = fused
@@ -90,7 +98,8 @@ def _rows(x: tf.Tensor, positions: tf.Tensor | None, first_token_only: bool) -> 
 class GatedFeedForward(RoundingLayer):
     """x + (activation(n·intermediate) ∘ n·gate)·output with n = norm(x) (GeGLU, Shazeer 2020), without biases.
 
-    The two maps are one tensor in transformers' files. Two products are faster than one and a split.
+    The two maps are one tensor in transformers' files. Two products are faster than one and a split. Dropout comes
+    before the output map.
 
     Args:
       config: encoder's architecture.

@@ -11,6 +11,7 @@ from pocketbert.tokenizers.library import byte_bpe
 from pocketbert.tokenizers.python_tokenizer import PythonTokenizer
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -36,6 +37,7 @@ class ByteBPETokenizer(PythonTokenizer):
       add_prefix_space: put a space before a text without one, and after each token found before the split, so that a
         first word has the same tokens as a later one.
       truncation: "head", "tail", "head-tail:N" or "only-second"; see `pocketbert_runtime.tokenizers.truncation`.
+      layout: `modernbert` for ModernBERT's special tokens, which may be added, and texts in Unicode's form C.
     Attributes:
       vocabulary: the files.
       vocab_size: number of tokens.
@@ -53,6 +55,7 @@ class ByteBPETokenizer(PythonTokenizer):
         added_tokens: Sequence[AddedToken] = (),
         add_prefix_space: bool = False,
         truncation: str = HEAD,
+        layout: str = XLM_R,
     ) -> None:
         vocabulary = Vocabulary(
             path=Path(vocab_path),
@@ -61,6 +64,7 @@ class ByteBPETokenizer(PythonTokenizer):
             added=tuple(added_tokens),
             add_prefix_space=add_prefix_space,
             truncation=truncation,
+            layout=layout,
         )
         core = byte_bpe(vocabulary, special_tokens_in_text)
         super().__init__("byte_bpe_tokenizer", core, special_tokens_in_text)
@@ -76,6 +80,7 @@ def open_vocabulary(vocabulary: Vocabulary, special_tokens_in_text: SpecialToken
         added_tokens=vocabulary.added,
         add_prefix_space=vocabulary.add_prefix_space,
         truncation=vocabulary.truncation,
+        layout=vocabulary.layout,
     )
 
 

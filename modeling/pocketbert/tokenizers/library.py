@@ -11,7 +11,8 @@ from typing import Any
 from pocketbert_runtime.tokenizers.added_token_search import check_strings
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS, AddedToken, found_in_text
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer, Tokens, without_surrogates
-from pocketbert_runtime.tokenizers.framing import Frame, roberta_frame
+from pocketbert_runtime.tokenizers.byte_layouts import BYTE_LAYOUTS
+from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 from pocketbert_runtime.tokenizers.wordpiece_vocabulary import CLS, MAX_CHARACTERS_PER_WORD, PAD, SEP, UNK
@@ -55,7 +56,8 @@ class LibraryTokenizer(TextTokenizer):
 
 def byte_bpe(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> LibraryTokenizer:
     """Makes RoBERTa's tokenizer; see `pocketbert_runtime.tokenizers.byte_bpe.ByteBPE`."""
-    return LibraryTokenizer(vocabulary, roberta_frame, _byte_bpe_core, special_tokens_in_text)
+    frame = BYTE_LAYOUTS[vocabulary.layout].frame
+    return LibraryTokenizer(vocabulary, frame, _byte_bpe_core, special_tokens_in_text)
 
 
 def added_wordpiece(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> LibraryTokenizer:
@@ -69,14 +71,20 @@ def added_wordpiece(vocabulary: Vocabulary, special_tokens_in_text: SpecialToken
 
 
 def _byte_bpe_core(vocabulary: Vocabulary, ids: dict[str, int]) -> Any:
-    """RoBERTa's tokenizer in transformers, without its added tokens."""
+    """RoBERTa's or ModernBERT's tokenizer in transformers, without its added tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import BPE
+    from tokenizers.normalizers import NFC
     from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.processors import ByteLevel as Trimming
     from tokenizers.processors import RobertaProcessing
 
     core = Tokenizer(BPE(ids, list(vocabulary.byte_bpe.merges)))
     core.pre_tokenizer = ByteLevel(add_prefix_space=vocabulary.add_prefix_space, trim_offsets=True)
+    if BYTE_LAYOUTS[vocabulary.layout].composes:
+        core.normalizer = NFC()
+        core.post_processor = Trimming(trim_offsets=True)
+        return core
     core.post_processor = RobertaProcessing(
         (EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=vocabulary.add_prefix_space
     )

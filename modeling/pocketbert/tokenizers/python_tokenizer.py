@@ -70,7 +70,7 @@ class PythonTokenizer(PythonCalls, Tokenizer):
         Tokenizer.__init__(self, name, special_tokens_in_text)
         PythonCalls.__init__(self, core)
         self.vocabulary, self.vocab_size = core.vocabulary, core.vocab_size
-        ids = {name: core.ids[token] for name, token in core.vocabulary.rules.special_names.items()}
+        ids = {name: core.special_ids[token] for name, token in core.vocabulary.rules.special_names.items()}
         self.cls_token_id, self.pad_token_id, self.sep_token_id = ids["cls_token"], ids["pad_token"], ids["sep_token"]
         self.unk_token_id, self.mask_token_id = ids["unk_token"], ids["mask_token"]
 

@@ -20,7 +20,7 @@ import numpy as np
 from pocketbert.errors import UserError
 from pocketbert.notation import argument
 from pocketbert.tokenizers.opening import kind_module
-from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters, read_byte_bpe
+from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
 _SHOWN = 5
@@ -59,7 +59,7 @@ def merged_from(vocabulary: Vocabulary) -> dict[int, set[int]]:
     """Id → ids of all tokens merged into it, directly or not; empty without merges."""
     if vocabulary.merges is None:
         return {}
-    files = read_byte_bpe(vocabulary.path, vocabulary.merges)
+    files = vocabulary.byte_bpe
     ids = {token: position for position, token in enumerate(files.tokens)}
     parts: dict[int, set[int]] = {}
     for left, right in files.merges:

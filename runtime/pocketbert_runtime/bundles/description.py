@@ -15,8 +15,8 @@ from pocketbert_runtime.json_reading import parse_json, read_members
 from pocketbert_runtime.task_config import TaskConfig
 from pocketbert_runtime.tokenizer_config import UNNAMED_KIND, TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken
-from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES, rules_of
-from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R
+from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES, layouts_of, rules_of
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD
 from pocketbert_runtime.tokenizers.vocabulary import ADDED_NAME, Vocabulary
 
@@ -213,8 +213,8 @@ def vocabulary_in(directory: Path, tokenizer: Mapping[str, Any]) -> Vocabulary:
     if rules.has_options and None in options.values():
         raise UserError(f"{where} must have {', '.join(_OPTIONS)}; received {', '.join(tokenizer)}; export it again")
     layout = XLM_R if members["layout"] is None else members["layout"]
-    if layout not in LAYOUTS:
-        raise UserError(f"{where}: layout must be one of {', '.join(LAYOUTS)}; received {layout!r:.60}")
+    if layout not in (layouts := layouts_of(kind)):
+        raise UserError(f"{where}: layout must be one of {', '.join(layouts)}; received {layout!r:.60}")
     files = [directory / name for name in rules_of(kind, layout).files]
     try:
         return Vocabulary(

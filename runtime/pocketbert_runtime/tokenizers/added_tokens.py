@@ -45,10 +45,10 @@ def found_in_text(rules: TokenizerRules, ids: Mapping[str, int], added: Sequence
 
     Args:
       rules: the tokenizer's rules.
-      ids: token → id, with the special tokens.
+      ids: token → id, with the special tokens unless they are added.
       added: the added tokens; they may give special tokens other flags.
     """
-    tokens = {token: default_special(rules, token, ids[token]) for token in rules.special_tokens}
+    tokens = {token: default_special(rules, token, ids[token]) for token in rules.special_tokens if token in ids}
     tokens |= {token.content: token for token in added}
     # The sort is stable: if two tokens have one normalized form, the first one is found.
     return sorted(tokens.values(), key=lambda token: not token.special)

@@ -58,6 +58,7 @@ class TextTokenizer(abc.ABC):
     Attributes:
       vocabulary: see the argument.
       ids: token → id, without added tokens.
+      special_ids: special token → id.
       vocab_size: number of tokens, added ones included.
       frame: special tokens around texts.
     Raises:
@@ -70,7 +71,15 @@ class TextTokenizer(abc.ABC):
         self.vocabulary = vocabulary
         self.ids = {token: position for position, token in enumerate(tokens)}
         self.vocab_size = len(tokens) + len(appended(vocabulary.added, len(tokens)))
-        self.frame = make_frame(self.ids)
+        all_ids = {**self.ids, **{token.content: token.id for token in vocabulary.added}}
+        rules = vocabulary.rules
+        if missing := [token for token in rules.special_tokens if token not in all_ids]:
+            raise UserError(
+                f"{vocabulary.path}: a tokenizer must have {' '.join(rules.special_tokens)}; received one without "
+                f"{' '.join(missing)}; take all tokenizer files from one model"
+            )
+        self.special_ids = {token: all_ids[token] for token in rules.special_tokens}
+        self.frame = make_frame(all_ids)
 
     @property
     def pad_token_id(self) -> int:

@@ -18,7 +18,8 @@ from pocketbert_runtime.tokenizers.added_token_search import (
 from pocketbert_runtime.tokenizers.added_tokens import found_in_text
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer, Tokens, without_surrogates
 from pocketbert_runtime.tokenizers.byte_bpe_files import byte_characters
-from pocketbert_runtime.tokenizers.framing import roberta_frame
+from pocketbert_runtime.tokenizers.byte_layouts import BYTE_LAYOUTS
+from pocketbert_runtime.tokenizers.composition import composed
 from pocketbert_runtime.tokenizers.unicode_categories import category
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -55,7 +56,9 @@ class ByteBPE(TextTokenizer):
     """Byte-level BPE with the results of transformers' `RobertaTokenizerFast`.
 
     Source: RoBERTa (Liu et al. 2019) and GPT-2 (Radford et al. 2019), as implemented in Hugging Face's `tokenizers`
-    with `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`; all segments are 0.
+    with `trim_offsets=True`. Inputs are `<s> text </s>` or `<s> text </s></s> pair </s>`; all segments are 0. In
+    ModernBERT's layout, texts are brought into form C, and inputs are `[CLS] text [SEP]` or `[CLS] text [SEP] pair
+    [SEP]`.
 
     Any text is valid, and no token is unknown: a vocabulary has all 256 bytes. Spans exclude the white space before a
     token; a token with spaces only has an empty span. A token within a character spans the character. Lone surrogates
@@ -71,11 +74,13 @@ class ByteBPE(TextTokenizer):
     """
 
     def __init__(self, vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> None:
-        super().__init__(vocabulary, roberta_frame)
+        layout = BYTE_LAYOUTS[vocabulary.layout]
+        super().__init__(vocabulary, layout.frame)
+        self._normalize = composed if layout.composes else unchanged
         self._ranks = {pair: rank for rank, pair in enumerate(vocabulary.byte_bpe.merges)}
         self._cached = functools.lru_cache(maxsize=_WORDS_CACHED)(self._split)
         in_text = found_in_text(vocabulary.rules, self.ids, vocabulary.added)
-        self._splitter = AddedTokenSplitter(in_text, unchanged, special=special_tokens_in_text == "token")
+        self._splitter = AddedTokenSplitter(in_text, self._normalize, special=special_tokens_in_text == "token")
 
     def _ids_of(self, texts: Sequence[str]) -> list[list[int]]:
         rows = []
@@ -83,7 +88,8 @@ class ByteBPE(TextTokenizer):
             ids: list[int] = []
             for part in self._splitter.split(text):
                 if part.token is None:
-                    ids += [subword.id for word in self._words(self._prefixed(part.text)) for subword in word]
+                    text = self._prefixed(self._normalize(part.text).text)
+                    ids += [subword.id for word in self._words(text) for subword in word]
                 else:
                     ids.append(part.token.id)
             rows.append(ids)
@@ -109,13 +115,14 @@ class ByteBPE(TextTokenizer):
             start, end = span_without_space(part)
             yield part.token.id, 0 if keeps_space and start == 1 else start, end
             return
-        text = self._prefixed(part.text)
+        normalized, starts, ends = self._normalize(part.text)
+        text = self._prefixed(normalized)
         # The added space belongs to the first character.
-        added, behind = len(text) - len(part.text), 0
+        added, behind = len(text) - len(normalized), 0
         for word in self._words(text):
             for subword in word:
-                start = part.starts[max(behind + subword.start - added, 0)]
-                end = part.ends[max(behind + subword.end - 1 - added, 0)]
+                start = part.starts[starts[max(behind + subword.start - added, 0)]]
+                end = part.ends[ends[max(behind + subword.end - 1 - added, 0)] - 1]
                 if not (keeps_space and start == 0 and subword.leading == 1):
                     start = min(start + subword.leading, end)
                 yield subword.id, start, max(end - subword.trailing, start)

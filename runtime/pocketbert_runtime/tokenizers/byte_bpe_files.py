@@ -35,6 +35,7 @@ def read_byte_bpe(
     vocab_path: str | os.PathLike[str],
     merges_path: str | os.PathLike[str],
     contents: tuple[bytes, bytes] | None = None,
+    special_tokens: Sequence[str] = ROBERTA_SPECIAL_TOKENS,
 ) -> ByteBPEFiles:
     """Reads and checks a vocabulary and its merges.
 
@@ -42,6 +43,7 @@ def read_byte_bpe(
       vocab_path: a vocab.json: token → id.
       merges_path: a merges.txt: one token pair per line, after an optional line `#version`.
       contents: the bytes of both files, if they are in memory.
+      special_tokens: special tokens that the vocabulary must have.
     Raises:
       UserError: a file cannot be read, or the two contradict each other. One error lists all problems.
     """
@@ -51,7 +53,7 @@ def read_byte_bpe(
     tokens = ordered_tokens(ids, problems)
     merges = _read_merges(Path(merges_path), merges_content, problems)
     if not problems:
-        problems = byte_bpe_problems(tokens, merges)
+        problems = byte_bpe_problems(tokens, merges, special_tokens)
     raise_if_any(problems, f"{vocab_path} and {Path(merges_path).name}")
     return ByteBPEFiles(tokens, merges)
 
@@ -65,13 +67,17 @@ def ordered_tokens(content: Any, problems: list[str]) -> list[str]:
     return sorted(content, key=content.__getitem__)
 
 
-def byte_bpe_problems(tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> list[str]:
+def byte_bpe_problems(
+    tokens: Sequence[str],
+    merges: Sequence[tuple[str, str]],
+    special_tokens: Sequence[str] = ROBERTA_SPECIAL_TOKENS,
+) -> list[str]:
     """Lists problems with a vocabulary and its merges."""
     token_set = set(tokens)
     problems = []
-    if missing := [token for token in ROBERTA_SPECIAL_TOKENS if token not in token_set]:
+    if missing := [token for token in special_tokens if token not in token_set]:
         problems.append(
-            f"a vocabulary must have {' '.join(ROBERTA_SPECIAL_TOKENS)}; received {len(tokens)} tokens without "
+            f"a vocabulary must have {' '.join(special_tokens)}; received {len(tokens)} tokens without "
             f"{' '.join(missing)}"
         )
     if absent := [character for character in byte_characters() if character not in token_set]:

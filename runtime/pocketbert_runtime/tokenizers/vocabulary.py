@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pocketbert_runtime.digests import sha256
 from pocketbert_runtime.errors import UserError, did_you_mean, raise_if_any
-from pocketbert_runtime.tokenizer_config import UNIGRAM_KIND, UNNAMED_KIND, TokenizerConfig, TokenizerKind
+from pocketbert_runtime.tokenizer_config import UNNAMED_KIND, TokenizerConfig, TokenizerKind
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, added_problems, appended
 from pocketbert_runtime.tokenizers.byte_bpe_files import ByteBPEFiles, read_byte_bpe
-from pocketbert_runtime.tokenizers.kinds.registry import ALL_RULES, rules_of
+from pocketbert_runtime.tokenizers.kinds.registry import ALL_RULES, layouts_of, rules_of
 from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
-from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R
+from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.truncation import HEAD, parse_truncation
 
 ADDED_NAME = "added_tokens.json"
@@ -37,7 +37,8 @@ class Vocabulary:
       kind: the tokenizer.
       config: WordPiece options; None if the directory has none, and for other kinds.
       added: tokens found before the split, in the vocabulary or after it; special tokens only with unusual flags.
-      layout: for unigram: ids and special tokens, a name in `layouts.LAYOUTS`.
+      layout: ids and special tokens, one of `layouts_of(kind)`: a name in `layouts.LAYOUTS` for unigram, and in
+        `byte_layouts.BYTE_LAYOUTS` for byte-level BPE.
       keeps_space: for unigram: whether a space before a normalized added token is a token, as in transformers'
         tokenizers that split at white space by Metaspace only.
       add_prefix_space: for byte-level BPE: whether texts, and parts after tokens found earlier, get a space in front.
@@ -58,15 +59,15 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "truncation", parse_truncation(self.truncation))
-        if self.layout not in LAYOUTS or (self.layout != XLM_R and self.kind != UNIGRAM_KIND):
+        if self.layout not in (layouts := layouts_of(self.kind)):
             raise UserError(
-                f"layout must be one of {', '.join(LAYOUTS)}, and {XLM_R} for other tokenizers than unigram; received "
-                f"{self.layout!r:.60}{did_you_mean(self.layout, LAYOUTS)}"
+                f"layout must be one of {', '.join(layouts)} for {self.kind}; received {self.layout!r:.60}"
+                f"{did_you_mean(self.layout, layouts)}"
             )
 
     @property
     def rules(self) -> TokenizerRules:
-        """The kind's row in the table; for unigram, the layout's."""
+        """The kind's row in the table, or the layout's."""
         return rules_of(self.kind, self.layout)
 
     @property
@@ -105,7 +106,8 @@ class Vocabulary:
         """Tokens and merges for byte-level BPE, read once; raises a `UserError` for an invalid file."""
         assert self.merges is not None
         held = None if self.held is None else (self.held[self.path.name], self.held[self.merges.name])
-        return read_byte_bpe(self.path, self.merges, held)
+        required = () if self.rules.special_behind else self.rules.special_tokens
+        return read_byte_bpe(self.path, self.merges, held, required)
 
     def held_content(self, path: Path) -> bytes | None:
         """Returns a file's bytes if they are in memory."""

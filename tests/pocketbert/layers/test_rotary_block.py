@@ -13,6 +13,7 @@ from oracles import modernbert
 import pocketbert as pb
 from pocketbert.configs import EncoderConfig, RotaryConfig, TaskConfig
 from pocketbert.layers.graph_form import GraphForm
+from pocketbert.layers.local_blocks import LocalBlocks
 from pocketbert.layers.rotary_attention import RotaryAttention
 from pocketbert.model import Model
 
@@ -102,12 +103,13 @@ def test_local_attention_in_blocks_equals_the_whole_mask(length: int) -> None:
     probs = features["attention_probs"].numpy()[0]
     assert not probs[:, distance > 64].any() and probs[:, distance <= 64].all()
     context, _ = attention.attend(queries, keys, values, bias)
-    assert (np.asarray(context) == np.asarray(expected)).all() == (length <= 192)
+    assert LocalBlocks(length, 128).pay == (length > 192)
     specs = [tf.TensorSpec([None, None, config.attention_size])] * 3 + [tf.TensorSpec([None, 1, 1, None])]
     unknown = tf.function(lambda *arguments: attention.attend(*arguments)[0], input_signature=specs, autograph=False)
     for other in (context, unknown(queries, keys, values, bias)):
         for row, count in enumerate(tokens):
-            np.testing.assert_allclose(other[row, :count], expected[row, :count], rtol=0, atol=ATOL)
+            # A few roundings of values below 1.
+            np.testing.assert_allclose(other[row, :count], expected[row, :count], rtol=0, atol=1e-6)
 
 
 def test_long_global_attention_takes_some_queries_at_a_time() -> None:

@@ -49,8 +49,12 @@ def test_folding_changes_no_answer(kind: str) -> None:
     gammas = [path for path in optimized.weights_by_path() if path.endswith("gamma") and path.startswith("encoder.")]
     assert gammas == ["encoder.embeddings.norm.gamma", "encoder.final_norm.gamma"]
     inputs = networks.inputs_of(model.config)
-    (expected,), (received,) = model(inputs).values(), optimized(inputs).values()
-    assert networks.relative(expected.numpy(), received.numpy()) < TOLERANCE
+    (expected,), (received,) = ([x.numpy() for x in one(inputs).values()] for one in (model, optimized))
+    if kind == "token_classification":
+        # A window in the padding has no token: its attention depends on the padding bias, which export changes.
+        real = inputs["input_mask"].astype(bool)
+        expected, received = expected[real], received[real]
+    assert networks.relative(expected, received) < TOLERANCE
     # Nothing is left to subtract.
     states = optimized.features(inputs, ["hidden_states"])["hidden_states"]
     means = [float(np.abs(np.mean(state, axis=-1)).max()) for state in states]
@@ -71,13 +75,15 @@ def test_folding_leaves_the_given_weights() -> None:
         np.testing.assert_array_equal(tensors[path], array)
 
 
-# 1.5 windows are 6 tokens: at 19 tokens, local attention has blocks.
+# 1.5 windows are 6 tokens: local attention has blocks.
 @pytest.mark.one_of_each("dynamic_wi8")
 @pytest.mark.parametrize("recipe", ["float32", "float16", "dynamic_wi8", "dynamic_wi4"])
 def test_files_pass_the_gate(recipe: str, tmp_path: Path) -> None:
-    rotary = RotaryConfig(theta=160000.0, local_theta=10000.0, window=8, global_every=3)
+    rotary = RotaryConfig(theta=160000.0, local_theta=10000.0, window=4, global_every=3)
     sizes = {"hidden_size": 64, "embedding_size": 64, "num_attention_heads": 2, "head_size": 32}
     config = tiny.MODERNBERT.replace(**sizes, intermediate_size=96, num_layers=2, rotary=rotary)
+    # Smaller weights: random attention at 0.2 amplifies rounding, in a BERT as well.
+    config = config.replace(initializer_range=0.05)
     teacher = tiny_distillation.write_teacher(tmp_path / "model", config)
     bundle = pb.export(teacher, tmp_path / "bundle", recipe=recipe, lengths=(8, 19))
     assert json.loads((tmp_path / "bundle/verification.json").read_text())["passed"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from pocketbert.checkpoints.families.family import Family
 from pocketbert.configs import EncoderConfig, RotaryConfig
+from pocketbert_runtime.tokenizers.byte_layouts import MODERNBERT
 
 _ROTARY = {
     "global_rope_theta": "theta",
@@ -59,6 +60,7 @@ FAMILY = ModernBert(
     class_prefix="ModernBert",
     tensor_prefix="model",
     tokenizer="byte_bpe",
+    tokenizer_layout=MODERNBERT,
     block="rotary",
     keys={
         "vocab_size": (int, 50368),

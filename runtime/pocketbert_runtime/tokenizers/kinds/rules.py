@@ -20,6 +20,7 @@ class TokenizerRules(abc.ABC):
       files: file names in a model directory, as in transformers. The first file has the tokens.
       special_tokens: the special tokens in every tokenizer of the kind.
       special_names: transformers' name, such as `sep_token` → special token.
+      special_behind: whether special tokens may be added ones behind the vocabulary.
       json_type: `model.type` in tokenizer.json.
       classes: transformers' classes, without "Tokenizer" and "Fast".
       config_keys: keys in tokenizer_config.json → supported values, besides those of all kinds.
@@ -39,6 +40,7 @@ class TokenizerRules(abc.ABC):
     json_type: str
     classes: tuple[str, ...]
     config_keys: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    special_behind: bool = False
     has_options: bool = False
     continuation: str = ""
     takes_space: bool = True
