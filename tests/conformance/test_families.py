@@ -173,7 +173,9 @@ def test_training_refuses_to_round_other_blocks(family: str, tmp_path: Path) -> 
     start = tiny_distillation.write_teacher(tmp_path / "model", LARGER[family].replace(num_layers=1))
     data = tiny_distillation.task_data(start)
     with pytest.raises(UserError, match="qat is for plain and bottleneck blocks; received (rotary|relative) blocks"):
-        pb.finetune(start, data, tmp_path / "run", run=pb.RunConfig(qat="dynamic_wi8"))
+        pb.finetune(
+            start, data, tmp_path / "run", config=pb.FinetuneConfig(max_length=19), run=pb.RunConfig(qat="dynamic_wi8")
+        )
     assert not (tmp_path / "run").exists()
 
 

@@ -13,7 +13,7 @@ from pocketbert.checkpoints.roberta_tokenizer_files import TokenizerJson, compon
 from pocketbert.checkpoints.tokenizer_files import post_processor_problems, template_processing
 from pocketbert.progress import log_info
 from pocketbert_runtime.tokenizers.albert_text import is_split_again
-from pocketbert_runtime.tokenizers.layouts import LAYOUTS, NORMAL, Layout
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, NORMAL, UnigramLayout
 from pocketbert_runtime.tokenizers.sentencepiece_model import (
     layout_tokens,
     read_model,
@@ -55,7 +55,7 @@ _SPLIT_AGAIN = 100.0
 _NOT_USED = {"<unk>NOTUSED": -100.0}
 
 
-def parse_unigram(parts: Mapping[str, Any], layout: Layout, problems: list[str]) -> TokenizerJson:
+def parse_unigram(parts: Mapping[str, Any], layout: UnigramLayout, problems: list[str]) -> TokenizerJson:
     """Reads a tokenizer.json's parsed content."""
     unknown = layout.leading.index(layout.unknown)
     model = component(parts, "model", {**_UNIGRAM, "unk_id": (unknown,)}, problems)
@@ -143,13 +143,13 @@ def unigram_parts(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def json_scores(model: Any, layout: Layout) -> list[list[tuple[str, float]]]:
+def json_scores(model: Any, layout: UnigramLayout) -> list[list[tuple[str, float]]]:
     """Returns the subwords and scores that a tokenizer.json of the same model may have: transformers', or ours."""
     effective = [(text, float(np.float32(score))) for text, score in _found_scores(model, layout)]
     return [scored_subwords(model, layout), effective]
 
 
-def _found_scores(model: Any, layout: Layout) -> list[tuple[str, float]]:
+def _found_scores(model: Any, layout: UnigramLayout) -> list[tuple[str, float]]:
     """The subwords with the scores by which sentencepiece finds them.
 
     Source: google/sentencepiece `unigram_model.cc`: a user-defined subword wins over all others.
@@ -164,16 +164,16 @@ def _found_scores(model: Any, layout: Layout) -> list[tuple[str, float]]:
     ]
 
 
-def _taken_off(text: str, layout: Layout) -> float:
+def _taken_off(text: str, layout: UnigramLayout) -> float:
     return _SPLIT_AGAIN if layout.cleans_text and is_split_again(text) else 0.0
 
 
-def _last(layout: Layout) -> tuple[str, ...]:
+def _last(layout: UnigramLayout) -> tuple[str, ...]:
     """The last tokens in `model.vocab`; transformers has a mask token behind the model's own ids outside it."""
     return layout.after if layout.before else ()
 
 
-def _templates(layout: Layout) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
+def _templates(layout: UnigramLayout) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
     """Items around one text and two, and their segments."""
     first, last = layout.special_names["cls_token"], layout.special_names["sep_token"]
     between, second = [last] * layout.separators, layout.second_segment
@@ -181,7 +181,7 @@ def _templates(layout: Layout) -> tuple[dict[str, list[str]], dict[str, list[int
     return templates, {"single": [0] * 3, "pair": [0] * (2 + len(between)) + [second] * 2}
 
 
-def _user_defined(parts: Mapping[str, Any], tokens: Sequence[str], layout: Layout) -> tuple[str, ...]:
+def _user_defined(parts: Mapping[str, Any], tokens: Sequence[str], layout: UnigramLayout) -> tuple[str, ...]:
     """The subwords that are also added tokens, as transformers writes user-defined ones."""
     listed = parts.get("added_tokens")
     if not layout.has_user_defined or not isinstance(listed, list):
@@ -190,7 +190,7 @@ def _user_defined(parts: Mapping[str, Any], tokens: Sequence[str], layout: Layou
     return tuple(text for text in tokens[len(layout.leading) :] if text in contents)
 
 
-def _without_cleaning(normalizers: list[Any], layout: Layout, problems: list[str]) -> list[Any]:
+def _without_cleaning(normalizers: list[Any], layout: UnigramLayout, problems: list[str]) -> list[Any]:
     """Takes out the components that clean texts; the layout decides whether they must be there."""
     if not layout.cleans_text:
         return normalizers

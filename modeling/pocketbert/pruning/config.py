@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # Blocks with heads and neurons that can be cut.
-_NARROWABLE: tuple[BlockKind, ...] = ("plain",)
+_NARROWABLE: tuple[BlockKind, ...] = ("plain", "relative")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ _PIPELINE: dict[str, tuple[object, ...]] = {"add_prefix_space": (False, True), "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class UnigramLayout:
     """A layout.
 
     Attributes:
@@ -105,7 +105,7 @@ def _bert_names(pad: str, unknown: str) -> dict[str, str]:
 _FAIRSEQ_FIRST = ((UNK, UNKNOWN), (BOS, CONTROL), (EOS, CONTROL))
 _ROWS = (
     # XLM-R (Conneau et al. 2020): fairseq's ids.
-    Layout(
+    UnigramLayout(
         name=XLM_R,
         title="XLM-R",
         file="sentencepiece.bpe.model",
@@ -122,7 +122,7 @@ _ROWS = (
         config_keys={**_PIPELINE, "keep_accents": (True,), "unk_id": (0, 3)},
     ),
     # CamemBERT (Martin et al. 2020): fairseq's ids in front of a dictionary that has its own special tokens.
-    Layout(
+    UnigramLayout(
         name=CAMEMBERT,
         title="CamemBERT",
         file="sentencepiece.bpe.model",
@@ -138,7 +138,7 @@ _ROWS = (
         config_keys={**_PIPELINE, "unk_id": (0, 3)},
     ),
     # ALBERT (Lan et al. 2020), English: the model's ids.
-    Layout(
+    UnigramLayout(
         name=ALBERT,
         title="ALBERT",
         file="spiece.model",
@@ -156,7 +156,7 @@ _ROWS = (
         },
     ),
     # DeBERTa-v3 (He et al. 2021): the model's ids, and a mask token behind them.
-    Layout(
+    UnigramLayout(
         name=DEBERTA,
         title="DeBERTa-v3",
         file="spm.model",
@@ -175,4 +175,4 @@ _ROWS = (
         },
     ),
 )
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ROWS}
+LAYOUTS: dict[str, UnigramLayout] = {layout.name: layout for layout in _ROWS}

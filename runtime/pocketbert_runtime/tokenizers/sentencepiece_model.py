@@ -15,7 +15,7 @@ from typing import Any
 
 from pocketbert_runtime.errors import UserError, raise_if_any
 from pocketbert_runtime.tokenizers.extras import SENTENCEPIECE, needed
-from pocketbert_runtime.tokenizers.layouts import LAYOUTS, NORMAL, USER_DEFINED, XLM_R, Layout
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, NORMAL, USER_DEFINED, XLM_R, UnigramLayout
 
 _MAX_FILE_BYTES = 1 << 26
 _MAX_LISTED = 5
@@ -56,7 +56,9 @@ _TRAINER = {"model_type": UNIGRAM, "treat_whitespace_as_suffix": False, "byte_fa
 _NORMALIZER = {"add_dummy_prefix": True, "remove_extra_whitespaces": True, "escape_whitespaces": True}
 
 
-def read_model(path: str | os.PathLike[str], content: bytes | None = None, layout: Layout = LAYOUTS[XLM_R]) -> Any:
+def read_model(
+    path: str | os.PathLike[str], content: bytes | None = None, layout: UnigramLayout = LAYOUTS[XLM_R]
+) -> Any:
     """Reads and checks a sentencepiece model.
 
     Args:
@@ -71,7 +73,9 @@ def read_model(path: str | os.PathLike[str], content: bytes | None = None, layou
     return parse_model(_content(path) if content is None else content, path, layout)
 
 
-def load_model(path: str | os.PathLike[str], content: bytes | None = None, layout: Layout = LAYOUTS[XLM_R]) -> Any:
+def load_model(
+    path: str | os.PathLike[str], content: bytes | None = None, layout: UnigramLayout = LAYOUTS[XLM_R]
+) -> Any:
     """Loads a `SentencePieceProcessor`. It checks more than `read_model`, such as the character map.
 
     For the arguments see `read_model`.
@@ -106,7 +110,7 @@ def _content(path: str | os.PathLike[str]) -> bytes:
         ) from error
 
 
-def parse_model(content: bytes, where: str | os.PathLike[str], layout: Layout = LAYOUTS[XLM_R]) -> Any:
+def parse_model(content: bytes, where: str | os.PathLike[str], layout: UnigramLayout = LAYOUTS[XLM_R]) -> Any:
     """Parses and checks a model's content; see `read_model`."""
     from google.protobuf.message import DecodeError
 
@@ -127,7 +131,7 @@ def parse_model(content: bytes, where: str | os.PathLike[str], layout: Layout = 
 def make_model(
     subwords: Sequence[tuple[str, float]],
     charsmap: bytes,
-    layout: Layout = LAYOUTS[XLM_R],
+    layout: UnigramLayout = LAYOUTS[XLM_R],
     user_defined: Collection[str] = (),
 ) -> Any:
     """Makes a model message, as `read_model` returns it, from a tokenizer.json's content.
@@ -158,7 +162,7 @@ def make_model(
     return model
 
 
-def _name_special(trainer_spec: Any, layout: Layout) -> None:
+def _name_special(trainer_spec: Any, layout: UnigramLayout) -> None:
     positions = {text: position for position, (text, _) in enumerate(layout.first)}
     for field in ("unk", "bos", "eos", "pad"):
         token = layout.special_names[f"{field}_token"]
@@ -166,12 +170,12 @@ def _name_special(trainer_spec: Any, layout: Layout) -> None:
         setattr(trainer_spec, f"{field}_piece", token)
 
 
-def layout_tokens(model: Any, layout: Layout) -> list[str]:
+def layout_tokens(model: Any, layout: UnigramLayout) -> list[str]:
     """A layout's tokens by id."""
     return [*layout.before, *(subword.text for subword in model.subwords[layout.replaced :]), *layout.after]
 
 
-def scored_subwords(model: Any, layout: Layout) -> list[tuple[str, float]]:
+def scored_subwords(model: Any, layout: UnigramLayout) -> list[tuple[str, float]]:
     """The subwords with their scores, without the layout's first ones."""
     return [(subword.text, subword.score) for subword in model.subwords[len(layout.first) :]]
 
@@ -181,7 +185,7 @@ def user_defined(model: Any) -> list[str]:
     return [subword.text for subword in model.subwords if subword.type == USER_DEFINED]
 
 
-def subword_problems(subwords: Sequence[str], layout: Layout = LAYOUTS[XLM_R]) -> list[str]:
+def subword_problems(subwords: Sequence[str], layout: UnigramLayout = LAYOUTS[XLM_R]) -> list[str]:
     """Lists empty, repeated or special subwords as problems; `subwords` are without the layout's first ones."""
     problems = []
     subword_set = set(subwords)
@@ -194,7 +198,7 @@ def subword_problems(subwords: Sequence[str], layout: Layout = LAYOUTS[XLM_R]) -
     return problems
 
 
-def _problems(model: Any, layout: Layout) -> list[str]:
+def _problems(model: Any, layout: UnigramLayout) -> list[str]:
     # One pass: an XLM-R model has 250,000 subwords.
     entries = [(subword.text, subword.type) for subword in model.subwords]
     count = len(layout.first)

@@ -17,7 +17,7 @@ from pocketbert_runtime.tokenizers.added_token_search import (
 from pocketbert_runtime.tokenizers.added_tokens import AddedToken, default_special, found_in_text
 from pocketbert_runtime.tokenizers.albert_text import cleaned, split_numbers
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer, Tokens, without_surrogates
-from pocketbert_runtime.tokenizers.layouts import LAYOUTS, UNKNOWN, Layout
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, UNKNOWN, UnigramLayout
 from pocketbert_runtime.tokenizers.sentencepiece_model import load_model
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
 
@@ -171,7 +171,7 @@ def _literals(tokens: Sequence[AddedToken]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(patterns)})")
 
 
-def _normalizer(model: bytes, layout: Layout) -> Callable[[str], Normalized]:
+def _normalizer(model: bytes, layout: UnigramLayout) -> Callable[[str], Normalized]:
     """A layout's cleaning and a model's character map, without changes to spaces; see `AddedTokenSplitter`."""
     import sentencepiece
 

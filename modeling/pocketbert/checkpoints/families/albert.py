@@ -13,6 +13,7 @@ from typing import Any
 from pocketbert.checkpoints.families import bert
 from pocketbert.checkpoints.families.family import Family
 from pocketbert.configs import EncoderConfig
+from pocketbert_runtime.tokenizers.layouts import ALBERT
 
 # Keys of the original code that no class in transformers reads, with their only published value.
 _UNREAD: dict[str, object] = {
@@ -57,6 +58,7 @@ FAMILY = Albert(
     class_prefix="Albert",
     tensor_prefix="albert",
     tokenizer="wordpiece",
+    tokenizer_layout=ALBERT,
     keys={
         **bert.FAMILY.keys,
         "vocab_size": (int, 30000),

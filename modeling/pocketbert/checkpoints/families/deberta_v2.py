@@ -13,6 +13,7 @@ from pocketbert.checkpoints.families import bert
 from pocketbert.checkpoints.families.family import Family
 from pocketbert.configs import EncoderConfig, RelativeConfig
 from pocketbert.json_reading import has_type
+from pocketbert_runtime.tokenizers.layouts import DEBERTA
 
 # Keys that change the mathematics → type, transformers' default, and the only supported value.
 _VERSION_3: dict[str, tuple[type, object, object]] = {
@@ -78,6 +79,7 @@ FAMILY = DebertaV2(
     class_prefix="DebertaV2",
     tensor_prefix="deberta",
     tokenizer="unigram",
+    tokenizer_layout=DEBERTA,
     keys={
         **bert.FAMILY.keys,
         **{key: (kind, default) for key, (kind, default, _) in _VERSION_3.items()},

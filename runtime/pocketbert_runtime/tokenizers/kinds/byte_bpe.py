@@ -38,7 +38,7 @@ class ByteBPERules(TokenizerRules):
         return ByteBPE(vocabulary)
 
 
-BYTE_LAYOUT_RULES = {
+LAYOUT_RULES = {
     name: ByteBPERules(
         layout=layout,
         files=("vocab.json", "merges.txt"),
@@ -52,4 +52,4 @@ BYTE_LAYOUT_RULES = {
     )
     for name, layout in BYTE_LAYOUTS.items()
 }
-RULES = BYTE_LAYOUT_RULES[XLM_R]
+RULES = LAYOUT_RULES[XLM_R]

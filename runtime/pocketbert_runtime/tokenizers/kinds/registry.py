@@ -8,18 +8,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from pocketbert_runtime.tokenizer_config import TOKENIZER_KINDS, UNIGRAM_KIND, TokenizerKind
-from pocketbert_runtime.tokenizers.kinds.byte_bpe import BYTE_LAYOUT_RULES
+from pocketbert_runtime.tokenizer_config import TOKENIZER_KINDS, TokenizerKind
 from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
-from pocketbert_runtime.tokenizers.kinds.unigram import LAYOUT_RULES
 from pocketbert_runtime.tokenizers.layouts import XLM_R
 
-TOKENIZER_RULES: dict[TokenizerKind, TokenizerRules] = {
-    kind: importlib.import_module(f"pocketbert_runtime.tokenizers.kinds.{kind}").RULES for kind in TOKENIZER_KINDS
-}
+_MODULES = {kind: importlib.import_module(f"pocketbert_runtime.tokenizers.kinds.{kind}") for kind in TOKENIZER_KINDS}
+TOKENIZER_RULES: dict[TokenizerKind, TokenizerRules] = {kind: module.RULES for kind, module in _MODULES.items()}
 _OF_LAYOUTS: dict[TokenizerKind, Mapping[str, TokenizerRules]] = {
-    UNIGRAM_KIND: LAYOUT_RULES,
-    "byte_bpe": BYTE_LAYOUT_RULES,
+    kind: module.LAYOUT_RULES for kind, module in _MODULES.items() if hasattr(module, "LAYOUT_RULES")
 }
 # All rules with their kinds, among them one row for each layout.
 ALL_RULES: tuple[tuple[TokenizerKind, TokenizerRules], ...] = tuple(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pocketbert_runtime.tokenizers.kinds.rules import TokenizerRules
-from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R, Layout
+from pocketbert_runtime.tokenizers.layouts import LAYOUTS, XLM_R, UnigramLayout
 
 if TYPE_CHECKING:
     from pocketbert_runtime.tokenizers.base import TextTokenizer
@@ -22,7 +22,7 @@ class UnigramRules(TokenizerRules):
       layout: ids and special tokens.
     """
 
-    layout: Layout
+    layout: UnigramLayout
 
     def tokens(self, vocabulary: Vocabulary) -> Sequence[str]:
         from pocketbert_runtime.tokenizers.sentencepiece_model import layout_tokens, read_model
