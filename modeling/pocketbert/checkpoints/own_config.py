@@ -89,7 +89,9 @@ def _dataclass(cls: type, values: object, problems: list[str]) -> Any:
     wrong += [f"{cls.__name__}.{name} is unknown" for name in values if name not in fields]
     for name, kind in {"int": int, "float": float, "bool": bool}.items():
         for field, annotation in fields.items():
-            if annotation == name and field in values and not has_type(values[field], kind):
+            types = str(annotation).split(" | ")
+            is_left_out = "None" in types and values.get(field) is None
+            if name in types and field in values and not is_left_out and not has_type(values[field], kind):
                 wrong.append(f"{cls.__name__}.{field} must be of type {name}; received {values[field]!r}")
     problems += wrong
     if wrong:

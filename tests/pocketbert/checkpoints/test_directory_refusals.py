@@ -12,9 +12,12 @@ from tiny_models import (
     edit_config,
     edit_tensors,
     random_tensors,
+    tiny_albert,
     tiny_bert,
+    tiny_deberta,
     tiny_distilbert,
     tiny_mobilebert,
+    tiny_modernbert,
     tiny_roberta,
     tiny_xlm_roberta,
 )
@@ -64,7 +67,7 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model_type": "albert"}, "model_type must be one of bert, roberta, xlm-roberta, mobilebert"),
+        ({"model_type": "xlnet"}, "model_type must be one of bert, roberta, xlm-roberta, mobilebert"),
         ({"model_type": "xlm-roberta-xl"}, "model_type must be one of .*; received 'xlm-roberta-xl'"),
         ({"model_type": "destilbert"}, r"received 'destilbert' \(did you mean 'distilbert'\?\)"),
         ({"hidden_act": "swish"}, "hidden_act must be one of gelu, .*; received 'swish'"),
@@ -102,6 +105,9 @@ def test_keys_that_leave_the_mathematics_alone(written):
         tiny_xlm_roberta(pooler="none"),
         tiny_mobilebert(),
         tiny_mobilebert("raw"),
+        tiny_albert(),
+        tiny_deberta(),
+        tiny_modernbert(),
     ],
 )
 def test_no_value_of_any_key_is_a_crash(config):
@@ -140,7 +146,7 @@ def test_own_configuration_is_read_strictly(tmp_path):
     write_directory(tmp_path / "model", config, (), random_tensors(config), None)
     content = json.loads((tmp_path / "model/config.json").read_text())
     del content["pocketbert"]["encoder"]["trigram"]
-    content["pocketbert"]["encoder"] |= {"rotary": True, "head_size": 3.5}
+    content["pocketbert"]["encoder"] |= {"rotations": True, "head_size": 3.5}
     content["hidden_act"] = "relu"
     (tmp_path / "model/config.json").write_text(json.dumps(content))
     with pytest.raises(UserError) as error:
@@ -148,7 +154,7 @@ def test_own_configuration_is_read_strictly(tmp_path):
     for part in (
         "key 'hidden_act' is unknown",
         "EncoderConfig.trigram is missing",
-        "EncoderConfig.rotary is unknown",
+        "EncoderConfig.rotations is unknown",
         "EncoderConfig.head_size must be of type int; received 3.5",
     ):
         assert part in str(error.value)
