@@ -226,11 +226,12 @@ class EncoderConfig:
         }
         return next((kind for kind, field in kinds.items() if field is not None), "plain")
 
-    def block_problems(self, what: str, blocks: Collection[str], remedy: str) -> list[str]:
+    def block_problems(self, what: str, blocks: Sequence[str], remedy: str) -> list[str]:
         """Lists the problem if `what` does not hold for this kind of block; `blocks` are those for which it does."""
         if self.block in blocks:
             return []
-        kinds = " and ".join(blocks)
+        *others, last = blocks
+        kinds = f"{', '.join(others)} and {last}" if others else last
         return [f"{what} is for {kinds} blocks; received {self.block} blocks ({self.model_type}); {remedy}"]
 
     @property

@@ -65,7 +65,8 @@ def test_methods_name_the_blocks_that_they_hold_for(tmp_path: Path) -> None:
             continue
         with pytest.raises(pb.UserError) as refusal:
             check_blocks(recipe, CONFIG)
-        assert f"recipe={recipe.name} {rule}; choose float32, float16, dynamic_wi8 or dynamic_wi4" in str(refusal.value)
+        assert f"recipe='{recipe.name}' is for plain" in str(refusal.value)
+        assert "received rotary blocks (modernbert); choose float32, float16, dynamic_wi8 or" in str(refusal.value)
     teacher = tiny_distillation.write_teacher(tmp_path / "model", tiny.MODERNBERT.replace(num_layers=1))
     data = tiny_distillation.task_data(teacher)
     with pytest.raises(pb.UserError) as refusal:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.layouts import XLM_R
 from pocketbert_runtime.tokenizers.special_tokens import ROBERTA_SPECIAL_NAMES
+
+if TYPE_CHECKING:
+    from pocketbert_runtime.tokenizers.framing import Frame
 
 MODERNBERT = "modernbert"
 
@@ -44,6 +47,9 @@ class ByteLayout:
 
     def frame(self, ids: Mapping[str, int]) -> Frame:
         """Returns the special tokens around texts, from token ids."""
+        # With NumPy, which the options of commands do without.
+        from pocketbert_runtime.tokenizers.framing import Frame
+
         first, last, pad = (ids[self.special_names[name]] for name in ("cls_token", "sep_token", "pad_token"))
         return Frame(first=first, last=last, pad=pad, separators=self.separators, second_segment=0)
 

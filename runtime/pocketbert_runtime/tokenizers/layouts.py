@@ -9,9 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS, MASK, PAD, ROBERTA_SPECIAL_NAMES, UNK
+
+if TYPE_CHECKING:
+    from pocketbert_runtime.tokenizers.framing import Frame
 
 XLM_R, CAMEMBERT, ALBERT, DEBERTA = "xlm_r", "camembert", "albert", "deberta"
 # Types of subwords in sentencepiece. Texts contain normal and user-defined ones.
@@ -84,6 +87,9 @@ class UnigramLayout:
 
     def frame(self, ids: Mapping[str, int]) -> Frame:
         """Returns the special tokens around texts, from token ids."""
+        # With NumPy, which the options of commands do without.
+        from pocketbert_runtime.tokenizers.framing import Frame
+
         first, last, pad = (ids[self.special_names[name]] for name in ("cls_token", "sep_token", "pad_token"))
         return Frame(first=first, last=last, pad=pad, separators=self.separators, second_segment=self.second_segment)
 

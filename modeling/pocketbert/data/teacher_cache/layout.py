@@ -230,6 +230,7 @@ def read_manifest(folder: Path) -> TeacherCacheManifest:
         plain = [{"kept": False, **target} if isinstance(target, dict) else target for target in content["targets"]]
         content |= {"candidates": None, "targets": plain}
     content.setdefault("truncation", HEAD)
+    content.setdefault("tokenizer_layout", XLM_R)
     return from_json(TeacherCacheManifest, content, f"{folder / MANIFEST_NAME}: the manifest is damaged")
 
 
