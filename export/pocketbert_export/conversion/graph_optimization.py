@@ -47,8 +47,8 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
     fuses = graph_optimizations.fuse_projections or model.config.bottleneck is not None
     attends = graph_optimizations.first_token_only and not first_token
     attention = "" if attends else "needs first_token_only: it pays for a single query only"
-    if model.config.relative:
-        attention = "does not suit relative attention: each key also meets the query of its distance"
+    if model.config.block not in _WITHOUT_POSITIONS:
+        attention = f"does not suit {model.config.block} blocks: their attention also depends on positions"
     unsuited = {
         "fold_no_norm": _why_not_fold(model),
         "fuse_projections": "" if fuses else "does not pay in blocks without a bottleneck; applied only when requested",
@@ -57,8 +57,6 @@ def decide(model: Model, graph_optimizations: GraphOptimizations) -> dict[str, s
         "fold_beta": _why_not_fold_beta(model.config),
         "fold_pre_norm": "" if model.config.block == "rotary" else f"does not suit {model.config.block} blocks",
     }
-    if model.config.block not in _WITHOUT_POSITIONS:
-        unsuited["attend_to_inputs"] = f"does not suit {model.config.block} blocks: their keys depend on positions"
     decided = {
         name: OFF if getattr(graph_optimizations, name) is False else unsuited[name] or APPLIED
         for name in GRAPH_OPTIMIZATIONS

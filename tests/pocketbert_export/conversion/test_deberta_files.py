@@ -104,7 +104,7 @@ def test_optimized_graph_has_equal_outputs(directory: Path) -> None:
             variable.assign_add(0.3 * generator.standard_normal(variable.shape))
     decided = decide(model, GraphOptimizations(attend_to_inputs=True))
     assert decided["first_token_only"] == decided["fold_beta"] == "applied"
-    assert decided["attend_to_inputs"].startswith("does not suit relative attention")
+    assert decided["attend_to_inputs"].startswith("does not suit relative blocks")
     optimized = optimize_graph(model, GraphOptimizations(attend_to_inputs=True))
     weights = optimized.weights_by_path()
     zero = {path for path, variable in weights.items() if path.endswith(".beta") and not variable.numpy().any()}

@@ -10,6 +10,7 @@ import networks
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 from ai_edge_litert.interpreter import Interpreter
 
 from pocketbert.configs import EncoderConfig, QueryKeySource, TaskConfig, TaskKind
@@ -264,7 +265,10 @@ def test_first_token_only_suits_sentence_heads(kind: TaskKind) -> None:
 
 def test_each_switch() -> None:
     model = networks.network(networks.mobilebert_config())
-    suited = dict.fromkeys(GRAPH_OPTIMIZATIONS, model) | {"fold_beta": networks.network(networks.bert_config())}
+    suited = dict.fromkeys(GRAPH_OPTIMIZATIONS, model) | {
+        "fold_beta": networks.network(networks.bert_config()),
+        "fold_pre_norm": networks.network(tiny.MODERNBERT),
+    }
     assert decide(model, NONE) == dict.fromkeys(GRAPH_OPTIMIZATIONS, OFF)
     for name in GRAPH_OPTIMIZATIONS:
         decided = decide(suited[name], only(name))

@@ -36,7 +36,7 @@ def test_optimizations_name_the_blocks_that_they_suit() -> None:
     decided = decide(shaken(1), GraphOptimizations(attend_to_inputs=True))
     assert is_applied(decided["fold_pre_norm"]) and is_applied(decided["first_token_only"])
     assert decided["fold_beta"] == "does not suit rotary blocks: their norms have no beta"
-    assert decided["attend_to_inputs"] == "does not suit rotary blocks: their keys depend on positions"
+    assert decided["attend_to_inputs"] == "does not suit rotary blocks: their attention also depends on positions"
     plain = networks.network(networks.bert_config())
     assert decide(plain, GraphOptimizations())["fold_pre_norm"] == "does not suit plain blocks"
 

@@ -315,7 +315,7 @@ def test_reading_imports_no_model() -> None:
         "names = [n for n in sys.modules if n.startswith('pocketbert.')]\n"
         "allowed = ('pocketbert.data', 'pocketbert.configs', 'pocketbert.feedforward', 'pocketbert.presets',"
         " 'pocketbert.errors', 'pocketbert.files', 'pocketbert.progress', 'pocketbert.json', 'pocketbert.tokenizers',"
-        " 'pocketbert.notation', 'pocketbert._runtime',"
+        " 'pocketbert.notation', 'pocketbert._runtime', 'pocketbert.block_configs',"
         " 'pocketbert.heads_config')\n"
         "print([n for n in names if not n.startswith(allowed)], 'tensorflow' in sys.modules)"
     )
