@@ -26,8 +26,9 @@ def fold_pre_norm(config: EncoderConfig, tensors: dict[str, np.ndarray]) -> dict
         readers = {attention: ("query", "key", "value"), feed_forward: ("intermediate", "gate")}
         for part, names in readers.items():
             gamma = wide.pop(f"{part}.norm.gamma", None)
-            for name in names if gamma is not None else ():
-                wide[f"{part}.{name}.kernel"] *= gamma[:, np.newaxis]
+            if gamma is not None:
+                for name in names:
+                    wide[f"{part}.{name}.kernel"] *= gamma[:, np.newaxis]
             kernel = wide[f"{part}.output.kernel"]
             wide[f"{part}.output.kernel"] = kernel - kernel.mean(axis=1, keepdims=True)
     return {path: array.astype(np.float32) for path, array in wide.items()}

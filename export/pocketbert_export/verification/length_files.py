@@ -41,8 +41,9 @@ def check_files(bundle: Bundle, reference: Model | None) -> Check:
         ]
         if reference is not None:
             shapes = [tuple(variable.shape) for variable in reference.weights_by_path().values()]
-            constants = file_checks.constant_bytes(reference.config, [length])
-            checks.append(file_checks.check_size(histogram, shapes, get_recipe(bundle.recipe).weights, constants))
+            weights = get_recipe(bundle.recipe).weights
+            constants = file_checks.constant_bytes(reference.config, [length], weights)
+            checks.append(file_checks.check_size(histogram, shapes, weights, constants))
             checks.append(check_weights(path.read_bytes(), reference))
         problems += [f"{name}: {check.name}: {check.reason}" for check in checks if not check.passed]
         problems += [f"{name}: {problem}" for problem in order_problems(path, INPUT_NAMES, bundle.output_names)]

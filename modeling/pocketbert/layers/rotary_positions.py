@@ -46,7 +46,7 @@ def _constants(count: int, head_size: int, theta: float, scale: float) -> tuple[
     return cosines, sines
 
 
-def _of_angles(angles: Any, scale: float, library: Any) -> tuple[Any, Any]:
+def _of_angles(angles: Any, scale: Any, library: Any) -> tuple[Any, Any]:
     cosines, sines = scale * library.cos(angles), scale * library.sin(angles)
     concatenate = np.concatenate if library is np else tf.concat
     return concatenate([cosines, cosines], axis=-1), concatenate([-sines, sines], axis=-1)
