@@ -23,6 +23,7 @@ from pocketbert_bench import results
 from pocketbert_export.bundles.schema import SCHEMA
 
 _SOURCE_ROOTS = ("runtime", "modeling", "export", "benchmarks")
+_SAMPLES = "docs/reference/sample-output.json"
 _SECTION = re.compile(r"(?<!\n)\n(?=(Args|Attributes|Raises|Returns|Yields):\n)")
 
 
@@ -39,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the generated pages; a MkDocs event."""
     root = Path(config.config_file_path).parent
     pages = {
-        "reference/commands.md": _commands(),
+        "reference/commands.md": _commands(json.loads((root / _SAMPLES).read_text(encoding="utf-8"))),
         "reference/results.md": results.page(),
         "reference/bundle.md": _schema("bundle.json", SCHEMA),
     }
@@ -87,14 +88,19 @@ def _index(modules: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _commands() -> str:
-    """Returns a section per command: purpose, options by group, and options of each variant."""
+def _commands(samples: dict[str, dict[str, str]]) -> str:
+    """Returns a section per command: purpose, example, a run's output, options by group, and those of each variant."""
     lines = ["# Commands", ""]
     for name, (_, summary) in COMMANDS.items():
         command = Command(name)
         about, _, example = (command.module.__doc__ or "").strip().partition("\nExample:\n")
         lines += [f"## {name}", "", f"{summary[0].upper()}{summary[1:]}.", "", about.strip(), ""]
-        lines += ["```console", textwrap.dedent(example.rstrip()), "```", "", *option_tables(command.fields)]
+        lines += ["```console", textwrap.dedent(example.rstrip()), "```", ""]
+        if name in samples:
+            run = samples[name]
+            lines += ["A run on film reviews, with its first and last lines:", "", "```console", f"$ {run['command']}"]
+            lines += ["```", "", "```text", run["output"], "```", ""]
+        lines += option_tables(command.fields)
         for arguments in command.module.variants() if hasattr(command.module, "variants") else ():
             fields = [field for field in Command(name, arguments).fields if field not in command.fields]
             lines += [f"### {name} {' '.join(arguments)}", "", *option_tables(fields)]

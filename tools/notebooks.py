@@ -1,7 +1,7 @@
 """Writes tutorials as notebooks with the output of a real run.
 
-`python tools/notebooks.py [PAGE…]` executes docs/tutorials/python.md, and writes a notebook beside it. A notebook has
-the page's text, and its Python blocks as cells.
+`python tools/notebooks.py [PAGE…]` executes the tutorials, and writes a notebook beside each. A notebook has the
+page's text, its Python blocks, and its command lines in `%%bash` cells.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from nbclient import NotebookClient
 from nbformat import v4
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "docs" / "tutorials" / "python.md",)
-_BLOCK = re.compile(r"^```python\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
+PAGES = tuple(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("command-line", "python"))
+_FENCE = re.compile(r"^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```\n?", re.MULTILINE | re.DOTALL)
 # TensorFlow's log, with times and temporary folders.
 _LOG = re.compile(r"^(INFO:|To enable the following instructions|[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.]+: [IWE] )")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -29,9 +30,17 @@ def notebook_of(page: Path) -> nbformat.NotebookNode:
     """Returns a page as a notebook without output."""
     text = page.read_text(encoding="utf-8")
     cells, end = [], 0
-    for match in _BLOCK.finditer(text):
-        cells += [*_markdown(text[end : match.start()]), v4.new_code_cell(match[1].strip())]
+    for match in _FENCE.finditer(text):
+        if match["language"] not in ("python", "console", "text"):
+            continue
+        cells += _markdown(text[end : match.start()])
         end = match.end()
+        if match["language"] == "python":
+            cells.append(v4.new_code_cell(match["body"].strip()))
+        elif match["language"] == "console":
+            commands = re.sub(r"^\$ ", "", match["body"].strip(), flags=re.MULTILINE)
+            # The cell fails if a command fails.
+            cells.append(v4.new_code_cell(f"%%bash -e\n{commands}"))
     cells += _markdown(text[end:])
     for number, cell in enumerate(cells):
         # Random ids would change with each run.
@@ -44,34 +53,39 @@ def _markdown(text: str) -> list[nbformat.NotebookNode]:
     return [v4.new_markdown_cell(text.strip())] if text.strip() else []
 
 
-def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
-    """Executes a notebook in a folder, with this checkout's `pocketbert` and this Python.
-
-    Raises:
-      nbclient.exceptions.CellExecutionError: a cell fails.
-    """
+def environment() -> dict[str, str]:
+    """Returns the variables for commands of this checkout: its packages, and the programs beside this Python."""
     packages = [str(ROOT / name) for name in ("runtime", "modeling", "export", "benchmarks")]
-    environment = {
+    return {
         **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join([*packages, os.environ.get("PYTHONPATH", "")]),
         "NO_COLOR": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
-    resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=_SECONDS, resources=resources, record_timing=False).execute(env=environment)
-    for number, cell in enumerate([cell for cell in notebook.cells if cell.cell_type == "code"], 1):
-        cell["execution_count"] = number
-        cell["outputs"] = _plain(cell["outputs"], folder)
-    return notebook
 
 
-def _plain(outputs: list[nbformat.NotebookNode], folder: Path) -> list[nbformat.NotebookNode]:
-    """Joins the streams of a cell as a terminal shows them: without colours and without replaced lines."""
-    text = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
+def terminal_text(text: str, folder: Path) -> str:
+    """Returns text as a terminal shows it: without colours, replaced lines, TensorFlow's log and the folder's path."""
     text = _ESCAPE.sub("", text).replace("\r\n", "\n").replace(f"{folder}/", "")
     lines = [line.rpartition("\r")[2].rstrip() for line in text.split("\n")]
-    printed = re.sub(r"\n{2,}", "\n", "\n".join(line for line in lines if not _LOG.match(line))).strip("\n")
-    return [v4.new_output("stream", name="stdout", text=f"{printed}\n")] if printed else []
+    return re.sub(r"\n{2,}", "\n", "\n".join(line for line in lines if not _LOG.match(line))).strip("\n")
+
+
+def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
+    """Executes a notebook in a folder, with this checkout's `pocketbert` and this Python.
+
+    Raises:
+      nbclient.exceptions.CellExecutionError: a cell fails, or one of its commands.
+    """
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=_SECONDS, resources=resources, record_timing=False).execute(env=environment())
+    for number, cell in enumerate([cell for cell in notebook.cells if cell.cell_type == "code"], 1):
+        streams = "".join(output["text"] for output in cell["outputs"] if output["output_type"] == "stream")
+        text = terminal_text(streams, folder)
+        cell["execution_count"] = number
+        cell["outputs"] = [v4.new_output("stream", name="stdout", text=f"{text}\n")] if text else []
+    return notebook
 
 
 def main(arguments: list[str] | None = None) -> None:
