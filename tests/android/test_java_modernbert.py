@@ -18,6 +18,7 @@ from test_java_host import host
 import pocketbert as pb
 from pocketbert.checkpoints.vocabulary_files import read_vocabulary_files
 from pocketbert.configs import TaskConfig
+from pocketbert.tokenizers.opening import open_tokenizer
 from pocketbert_runtime.tokenizers.byte_bpe import ByteBPE
 from pocketbert_runtime.tokenizers.byte_layouts import MODERNBERT
 from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
@@ -32,7 +33,10 @@ EXTRA = [
     "\U00011935\U00011930 \U00011938 e\u0301", "\u0f71\u0f72\u0f73 x\u0301\u0f73\u0f39 e\u0301", "각\u11a8 \uac00\u11a7\u11a8",
     "\u0cc6\u0cc2\u0cd5 \u0cc6\u0301\u0cc2 e\u0301", "[CLS]e\u0301[SEP]\u0301 [PAD]\u0301[UNK]", "", " ", " \u0301e\u0301",
 ]  # fmt: skip
-MARKS = [*"aeq '\u0301\u0302\u0307\u0323\u0327\u0334\u0345\u1112\u1161\u11ab\uac00\u0f71\u0f73\u3099か\u0898\u1abf", "  "]
+MARKS = [
+    *"aeq '\u0301\u0302\u0307\u0323\u0327\u0334\u0345\u1112\u1161\u11ab\uac00\u0f71\u0f73\u3099か\u0898\u1abf",
+    "  ",
+]
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +83,12 @@ def test_every_code_point_is_composed_as_in_python(
     java: Any, vocabulary: Vocabulary, files: Path, tmp_path: Path
 ) -> None:
     decomposed = [unicodedata.normalize("NFD", text) for text in roberta_texts.everything()[:1024]]
-    marks = [f"x\u0334{chr(code)}\u0323\u0345\u0301" for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))]
-    assert_equal(java, ByteBPE(vocabulary), files, tmp_path, [*roberta_texts.everything(), *decomposed, *marks], "token")
+    marks = [
+        f"x\u0334{chr(code)}\u0323\u0345\u0301" for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))
+    ]
+    assert_equal(
+        java, ByteBPE(vocabulary), files, tmp_path, [*roberta_texts.everything(), *decomposed, *marks], "token"
+    )
 
 
 def test_inputs_are_pythons(java: Any, vocabulary: Vocabulary, files: Path, tmp_path: Path) -> None:
@@ -91,7 +99,7 @@ def test_inputs_are_pythons(java: Any, vocabulary: Vocabulary, files: Path, tmp_
 
 def test_bundle_answers_as_in_python(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """The vocabulary has fewer tokens than the table has rows."""
-    tokenizer = pb.tokenizers.opening.open_tokenizer(vocabulary)
+    tokenizer = open_tokenizer(vocabulary)
     config = tiny.MODERNBERT.replace(vocab_size=tokenizer.vocab_size + 5, pad_token_id=tokenizer.pad_token_id)
     mood = TaskConfig(kind="classification", name="mood", labels=("bad", "fair", "good"))
     path = tmp_path / "bundle"

@@ -39,7 +39,7 @@ def composed(text: str) -> Normalized:
 
 def _changes(before: str, character: str) -> bool:
     """Whether a character may combine or change places with those before it."""
-    if _is_newer(before[0]) or _is_newer(character):
+    if _is_newer(character):
         return False
     if unicodedata.combining(unicodedata.normalize("NFD", character)[0]):
         return True
@@ -52,4 +52,5 @@ def _is_newer(character: str) -> bool:
 
 
 def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+    first = text[0] if _is_newer(text[0]) else ""
+    return first + unicodedata.normalize("NFC", text[len(first) :])

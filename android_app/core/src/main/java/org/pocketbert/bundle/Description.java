@@ -152,10 +152,8 @@ final class Description {
     }
     layout =
         tokenizerKind == TokenizerKind.UNIGRAM ? layout(cleaning, UnigramLayout.values(), problems) : UnigramLayout.XLM_R;
-    byteBpeLayout =
-        tokenizerKind == TokenizerKind.BYTE_BPE
-            ? layout(cleaning, ByteBpeLayout.values(), problems)
-            : ByteBpeLayout.XLM_R;
+    boolean isBytes = tokenizerKind == TokenizerKind.BYTE_BPE;
+    byteBpeLayout = isBytes ? layout(cleaning, ByteBpeLayout.values(), problems) : ByteBpeLayout.XLM_R;
     keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     addPrefixSpace =
         namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
