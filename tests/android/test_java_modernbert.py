@@ -30,8 +30,10 @@ WORDS = ["cat", "charming", "journey", "[MASK]", "[unused1]", "  ", "    ", "Caf
 EXTRA = [
     "Cafe\u0301 A\u030a \u212b \u0958 \u1112\u1161\u11ab q\u0323\u0307 q\u0307\u0323 \u0301x \u2000\u2001 \u0344",
     "  e\u0301  \u0301 7e\u0323\u0302 \U0001f600   [MASK]  e\u0301", "e\u1abf\u0301\u0323 e\u0323\u0301\u0898\u0323",
-    "\U00011935\U00011930 \U00011938 e\u0301", "\u0f71\u0f72\u0f73 x\u0301\u0f73\u0f39 e\u0301", "각\u11a8 \uac00\u11a7\u11a8",
-    "\u0cc6\u0cc2\u0cd5 \u0cc6\u0301\u0cc2 e\u0301", "[CLS]e\u0301[SEP]\u0301 [PAD]\u0301[UNK]", "", " ", " \u0301e\u0301",
+    "\U00011935\U00011930 \U00011938 e\u0301",
+    "\u0f71\u0f72\u0f73 x\u0301\u0f73\u0f39 e\u0301", "각\u11a8 \uac00\u11a7\u11a8",
+    "\u0cc6\u0cc2\u0cd5 \u0cc6\u0301\u0cc2 e\u0301", "[CLS]e\u0301[SEP]\u0301 [PAD]\u0301[UNK]",
+    "", " ", " \u0301e\u0301",
 ]  # fmt: skip
 MARKS = [
     *"aeq '\u0301\u0302\u0307\u0323\u0327\u0334\u0345\u1112\u1161\u11ab\uac00\u0f71\u0f73\u3099か\u0898\u1abf",

@@ -55,10 +55,9 @@ final class Description {
   /** Tokens to find in a text before it is split. */
   final List<AddedToken> addedTokens = new ArrayList<>();
 
-  /** The layout of unigram. */
+  /** The layouts of unigram and byte-level BPE; null for other kinds. */
   final UnigramLayout layout;
 
-  /** The layout of byte-level BPE. */
   final ByteBpeLayout byteBpeLayout;
 
   /** Whether a space before an added token of unigram is a token. */
@@ -150,10 +149,9 @@ final class Description {
         addedTokens.add(addedToken(token, vocabSize, problems));
       }
     }
-    layout =
-        tokenizerKind == TokenizerKind.UNIGRAM ? layout(cleaning, UnigramLayout.values(), problems) : UnigramLayout.XLM_R;
-    boolean isBytes = tokenizerKind == TokenizerKind.BYTE_BPE;
-    byteBpeLayout = isBytes ? layout(cleaning, ByteBpeLayout.values(), problems) : ByteBpeLayout.XLM_R;
+    TokenizerKind kind = tokenizerKind;
+    layout = kind == TokenizerKind.UNIGRAM ? layout(cleaning, UnigramLayout.values(), problems) : null;
+    byteBpeLayout = kind == TokenizerKind.BYTE_BPE ? layout(cleaning, ByteBpeLayout.values(), problems) : null;
     keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     addPrefixSpace =
         namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
@@ -318,8 +316,8 @@ final class Description {
       words.add(layout.name().toLowerCase(Locale.ROOT));
     }
     if (!words.contains(word)) {
-      problems.add(
-          tokenizer.path("layout") + " must be one of " + String.join(", ", words) + "; received " + shown(word));
+      String choices = String.join(", ", words);
+      problems.add(tokenizer.path("layout") + " must be one of " + choices + "; received " + shown(word));
     }
     return layouts[Math.max(words.indexOf(word), 0)];
   }
