@@ -3,7 +3,7 @@
 The Java tokenizers avoid Java's Unicode data, because its version depends on the Java or Android version.
 `bert_unicode.txt` has BERT's normalization; `byte_level_unicode.txt` has the letters, numbers and white space of
 `tokenizers`; `added_token_unicode.txt` has the characters of words and the white space around added tokens;
-`albert_unicode.txt` has ALBERT's cleaning.
+`albert_unicode.txt` has ALBERT's cleaning; `composition_unicode.txt` has the rest of Unicode's form C, for ModernBERT.
 
 Usage: PYTHONPATH=runtime:modeling python tools/java_unicode_table.py
 """
@@ -11,6 +11,7 @@ Usage: PYTHONPATH=runtime:modeling python tools/java_unicode_table.py
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +20,14 @@ import numpy as np
 from pocketbert.tokenizers.bert_unicode import CODE_POINTS, Normalization, normalization
 from pocketbert_runtime.tokenizers.albert_text import cleaned, is_split_again
 from pocketbert_runtime.tokenizers.bert_characters import DROPPED, ISOLATED
+from pocketbert_runtime.tokenizers.composition import composed
 
 _FOLDER = Path(__file__).parents[1] / "android_app/core/src/main/resources/org/pocketbert/tokenizer"
 TABLE = _FOLDER / "bert_unicode.txt"
 BYTE_LEVEL_TABLE = _FOLDER / "byte_level_unicode.txt"
 ADDED_TOKEN_TABLE = _FOLDER / "added_token_unicode.txt"
 ALBERT_TABLE = _FOLDER / "albert_unicode.txt"
+COMPOSITION_TABLE = _FOLDER / "composition_unicode.txt"
 # The Java code decomposes these 11,172 syllables by arithmetic.
 HANGUL = range(0xAC00, 0xD7A4)
 _HEADER = """\
@@ -46,6 +49,11 @@ _ALBERT_HEADER = """\
 # ALBERT's cleaning of code points (hexadecimal). Written by tools/java_unicode_table.py; do not edit.
 # drop: removed. map FROM TO…: small letters without accents. space: Python's white space. digit: Python's digits.
 # Other code points stay as they are; Hangul syllables decompose by arithmetic.
+"""
+_COMPOSITION_HEADER = """\
+# Unicode's form C (hexadecimal), beside the decompositions and classes in bert_unicode.txt.
+# Written by tools/java_unicode_table.py; do not edit.
+# compose FIRST SECOND TO; Hangul syllables are composed by arithmetic. map FROM TO: decompositions of spaces.
 """
 # The classes in the pattern of GPT-2.
 _BYTE_LEVEL_CLASSES = {"letter": r"\p{L}", "number": r"\p{N}", "space": r"\s"}
@@ -111,6 +119,19 @@ def albert_table() -> str:
     return "".join(lines)
 
 
+def composition_table() -> str:
+    """Returns the table for form C, from the runtime's."""
+    lines = [_COMPOSITION_HEADER]
+    for code in range(CODE_POINTS):
+        parts = unicodedata.decomposition(chr(code)).split()
+        pair = "".join(chr(int(part, 16)) for part in parts if part[0] != "<")
+        if len(parts) == len(pair) == 2 and composed(pair).text == chr(code):
+            lines.append(f"compose {int(parts[0], 16):x} {int(parts[1], 16):x} {code:x}\n")
+        if len(parts) == 1 and unicodedata.category(chr(code)) == "Zs":
+            lines.append(f"map {code:x} {int(parts[0], 16):x}\n")
+    return "".join(lines)
+
+
 def table() -> str:
     """Returns BERT's table. A test reads it and compares every code point with the normalization."""
     plain, decomposed = normalization(False, False, False), normalization(False, True, False)
@@ -160,3 +181,4 @@ if __name__ == "__main__":
     BYTE_LEVEL_TABLE.write_text(byte_level_table(), encoding="utf-8")
     ADDED_TOKEN_TABLE.write_text(added_token_table(), encoding="utf-8")
     ALBERT_TABLE.write_text(albert_table(), encoding="utf-8")
+    COMPOSITION_TABLE.write_text(composition_table(), encoding="utf-8")

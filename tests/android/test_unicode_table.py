@@ -52,6 +52,13 @@ def test_albert_table_is_current() -> None:
 
 
 @pytest.mark.nightly
+def test_composition_table_is_current() -> None:
+    # test_java_modernbert.py compares Java's results for every code point with Python's.
+    text = java_unicode_table.COMPOSITION_TABLE.read_text(encoding="utf-8")
+    assert java_unicode_table.composition_table() == text
+
+
+@pytest.mark.nightly
 def test_added_token_table_is_current() -> None:
     text = java_unicode_table.ADDED_TOKEN_TABLE.read_text(encoding="utf-8")
     assert java_unicode_table.added_token_table() == text

@@ -27,7 +27,6 @@ from pocketbert.pruning.vocabulary import trim_vocabulary
 from pocketbert.recipes import RECIPES
 from pocketbert_export.clients.mediapipe_files import check_client
 from pocketbert_export.recipes import check_blocks
-from pocketbert_runtime.tokenizers.byte_layouts import MODERNBERT
 from pocketbert_runtime.tokenizers.kinds.registry import TOKENIZER_RULES
 
 ROOT = Path(__file__).parents[2]
@@ -129,8 +128,12 @@ def test_java_has_the_tokenizer(family: str) -> None:
     source = ROOT / "android_app/core/src/main/java/org/pocketbert/bundle/TokenizerKind.java"
     kinds = re.findall(r"^  ([A-Z_]+)\(.*\{$", source.read_text(encoding="utf-8"), re.M)
     assert [kind.lower() for kind in kinds] == [*TOKENIZER_RULES]
-    # Java has one layout of byte-level BPE, and refuses a bundle that names another.
-    in_java = FAMILIES[family].tokenizer.upper() in kinds and FAMILIES[family].tokenizer_layout != MODERNBERT
+    layouts = {"byte_bpe": "ByteBpeLayout", "unigram": "UnigramLayout"}
+    in_java = FAMILIES[family].tokenizer.upper() in kinds
+    if name := layouts.get(FAMILIES[family].tokenizer):
+        layout = source.parents[1] / f"tokenizer/{name}.java"
+        words = re.findall(r"^  ([A-Z_]+)\(", layout.read_text(encoding="utf-8"), re.M)
+        in_java &= FAMILIES[family].tokenizer_layout in [word.lower() for word in words]
     assert in_java == (TABLE[family]["Java"] == "yes")
 
 

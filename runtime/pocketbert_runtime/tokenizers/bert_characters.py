@@ -102,7 +102,7 @@ def normalized_codes(
         NormalizedCode(
             code=result,
             kind=ISOLATED if stands_alone else _kind(result, strip_accents),
-            combining=_combining(result) if strip_accents else 0,
+            combining=combining_class(result) if strip_accents else 0,
         )
         for result in _normalized(code, lowercase, strip_accents)
     ]
@@ -142,7 +142,8 @@ def _is_dropped_mark(code: int) -> bool:
     return unicodedata.category(chr(code)) == "Mn" and code not in _MARKS_KEPT_MEMBERS
 
 
-def _combining(code: int) -> int:
+def combining_class(code: int) -> int:
+    """Returns a code point's canonical combining class, as in Unicode 9."""
     return unicodedata.combining(chr(code)) if _is_dropped_mark(code) or code in _MARKS_ORDERED_MEMBERS else 0
 
 

@@ -91,6 +91,17 @@ def test_composition_keeps_offsets() -> None:
     assert composed("plain").text == "plain"
 
 
+def test_composition_is_the_librarys_for_newer_marks() -> None:
+    normalize = tokenizers.normalizers.NFC().normalize_str
+    for text in (
+        "e\u1abf\u0301\u0323",
+        "e\u0323\u0301\u0898\u0323",
+        "\U00011935\U00011930e\u0301",
+        "x\u0301\u0f73\u0f39",
+    ):
+        assert composed(text).text == normalize(text), ascii(text)
+
+
 def test_missing_special_tokens_are_named(vocabulary: Vocabulary) -> None:
     without = dataclasses.replace(vocabulary, added=tuple(one for one in vocabulary.added if "[" not in one.content))
     with pytest.raises(UserError, match=r"must have \[UNK\] \[SEP\].*received one without \[UNK\].*take all"):

@@ -6,6 +6,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.SortedMap;
 import java.util.TreeMap;
@@ -13,6 +14,7 @@ import java.util.regex.Pattern;
 import org.pocketbert.Sha256;
 import org.pocketbert.UserError;
 import org.pocketbert.tokenizer.AddedToken;
+import org.pocketbert.tokenizer.ByteBpeLayout;
 import org.pocketbert.tokenizer.TokenizerOptions;
 import org.pocketbert.tokenizer.Truncation;
 import org.pocketbert.tokenizer.UnigramLayout;
@@ -53,8 +55,10 @@ final class Description {
   /** Tokens to find in a text before it is split. */
   final List<AddedToken> addedTokens = new ArrayList<>();
 
-  /** The layout of unigram. */
+  /** The layouts of unigram and byte-level BPE; null for other kinds. */
   final UnigramLayout layout;
+
+  final ByteBpeLayout byteBpeLayout;
 
   /** Whether a space before an added token of unigram is a token. */
   final boolean keepsSpace;
@@ -145,7 +149,9 @@ final class Description {
         addedTokens.add(addedToken(token, vocabSize, problems));
       }
     }
-    layout = tokenizerKind == TokenizerKind.UNIGRAM ? layout(cleaning, problems) : UnigramLayout.XLM_R;
+    TokenizerKind kind = tokenizerKind;
+    layout = kind == TokenizerKind.UNIGRAM ? layout(cleaning, UnigramLayout.values(), problems) : null;
+    byteBpeLayout = kind == TokenizerKind.BYTE_BPE ? layout(cleaning, ByteBpeLayout.values(), problems) : null;
     keepsSpace = namesTokenizer && cleaning.names().contains("keeps_space") && cleaning.bool("keeps_space");
     addPrefixSpace =
         namesTokenizer && cleaning.names().contains("add_prefix_space") && cleaning.bool("add_prefix_space");
@@ -299,22 +305,21 @@ final class Description {
     return null;
   }
 
-  /** XLM-R's, unless another one is named. */
-  private static UnigramLayout layout(Fields tokenizer, List<String> problems) {
+  /** A kind's first one, unless another one is named. */
+  private static <T extends Enum<T>> T layout(Fields tokenizer, T[] layouts, List<String> problems) {
     if (!tokenizer.names().contains("layout")) {
-      return UnigramLayout.XLM_R;
+      return layouts[0];
     }
     String word = tokenizer.string("layout");
     List<String> words = new ArrayList<>();
-    for (UnigramLayout layout : UnigramLayout.values()) {
-      if (layout.word().equals(word)) {
-        return layout;
-      }
-      words.add(layout.word());
+    for (T layout : layouts) {
+      words.add(layout.name().toLowerCase(Locale.ROOT));
     }
-    problems.add(
-        tokenizer.path("layout") + " must be one of " + String.join(", ", words) + "; received " + shown(word));
-    return UnigramLayout.XLM_R;
+    if (!words.contains(word)) {
+      String choices = String.join(", ", words);
+      problems.add(tokenizer.path("layout") + " must be one of " + choices + "; received " + shown(word));
+    }
+    return layouts[Math.max(words.indexOf(word), 0)];
   }
 
   private static List<String> tensors(Fields fields, String name, List<String> types, List<String> problems) {

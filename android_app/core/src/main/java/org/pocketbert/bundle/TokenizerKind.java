@@ -31,7 +31,7 @@ enum TokenizerKind {
     @Override
     Tokenizer read(Description description, List<byte[]> contents) {
       return new ByteBpeTokenizer(
-          ByteBpeVocabulary.parse(contents.get(0), contents.get(1)),
+          ByteBpeVocabulary.parse(contents.get(0), contents.get(1), description.byteBpeLayout),
           description.addedTokens,
           description.addPrefixSpace,
           true);

@@ -4,7 +4,7 @@ import java.util.Collections;
 import java.util.List;
 
 /**
- * RoBERTa's tokenizer. It equals {@code pocketbert.ByteBPETokenizer} and Hugging Face's tokenizers with {@code
+ * The tokenizer of RoBERTa and ModernBERT. It equals {@code pocketbert.ByteBPETokenizer} and Hugging Face's tokenizers with {@code
  * trim_offsets=True}, for every Unicode version of Java or Android.
  *
  * <p>Spans exclude the white space before a token. A token for part of a character spans the character; a token with
@@ -38,72 +38,61 @@ public final class ByteBpeTokenizer extends RobertaTokenizer {
       ByteBpeVocabulary vocabulary, List<AddedToken> added, boolean addPrefixSpace, boolean specialTokensInText) {
     super(
         AddedToken.sizeWith(vocabulary.size(), added),
-        Frame.roberta(
-            vocabulary.specialId(SpecialTokens.BOS),
-            vocabulary.specialId(SpecialTokens.EOS),
-            vocabulary.specialId(SpecialTokens.PAD)),
+        vocabulary.layout.frame(vocabulary.special(), added),
         new AddedTokens(
-            special(
-                vocabulary.specialId(SpecialTokens.BOS),
-                vocabulary.specialId(SpecialTokens.PAD),
-                vocabulary.specialId(SpecialTokens.EOS),
-                vocabulary.specialId(SpecialTokens.UNK),
-                vocabulary.specialId(SpecialTokens.MASK)),
+            vocabulary.special(),
             added,
             specialTokensInText,
-            codes -> codes));
+            codes -> ComposedText.of(codes, 0, codes.length, vocabulary.layout.composes()).codes));
     this.vocabulary = vocabulary;
     this.addPrefixSpace = addPrefixSpace;
   }
 
-  /** There is no normalization. */
   @Override
   void addNormalized(int[] text, int from, int to, AddedTokenFinder finder, TokenList tokens) {
-    int start = from;
-    for (AddedTokenFinder.Match match : finder.find(text, from, to)) {
-      addTokens(text, start, match.start, tokens);
-      add(match.token, text, match.start, match.end, null, tokens);
+    ComposedText part = ComposedText.of(text, from, to, vocabulary.layout.composes());
+    int start = 0;
+    for (AddedTokenFinder.Match match : finder.find(part.codes, 0, part.codes.length)) {
+      addTokens(part, start, match.start, tokens);
+      int[] span = span(part.codes, match.start, match.end);
+      int end = part.end(span[1]);
+      tokens.add(match.token.id, span[0] < span[1] ? part.start(span[0]) : end, end);
       start = match.end;
     }
-    addTokens(text, start, to, tokens);
+    addTokens(part, start, part.codes.length, tokens);
   }
 
   @Override
   void addTokens(int[] text, int from, int to, TokenList tokens) {
-    if (!addPrefixSpace || from == to) {
-      addWords(text, from, to, tokens);
-      return;
-    }
-    boolean hasSpace = text[from] == ' ';
-    int shift = hasSpace ? from : from - 1;
-    int[] prefixed = new int[to - shift];
-    prefixed[0] = ' ';
-    System.arraycopy(text, shift + 1, prefixed, 1, to - shift - 1);
-    TokenList list = new TokenList();
-    addWords(prefixed, 0, prefixed.length, list);
-    Tokens part = list.tokens();
-    boolean isFirst = tokens.isEmpty();
-    for (int i = 0; i < part.ids.length; i++) {
-      int start = part.starts[i] + shift;
-      int end = part.ends[i] + shift;
-      // Spans of the library: the added space counts as the part's first character, and a single space at the start
-      // of the text belongs to its first token.
-      if (i == 0 && isFirst && hasSpace && part.starts[0] == 1) {
-        start = shift;
-        end = part.ends[0] == 1 ? shift : end;
-      } else if (i == 0 && !isFirst && !hasSpace) {
-        start = from + 1;
-        end = Math.max(end, start);
-      }
-      tokens.add(part.ids[i], start, end);
-    }
+    ComposedText part = ComposedText.of(text, from, to, vocabulary.layout.composes());
+    addTokens(part, 0, part.codes.length, tokens);
   }
 
-  private void addWords(int[] text, int from, int to, TokenList tokens) {
-    for (int start = from; start < to; ) {
-      int end = wordEnd(text, start, to);
-      new ByteBpeWord(text, start, end, vocabulary).addTokens(tokens);
-      start = end;
+  private void addTokens(ComposedText part, int from, int to, TokenList tokens) {
+    if (from == to) {
+      return;
+    }
+    // The added space belongs to the first character.
+    int added = addPrefixSpace && part.codes[from] != ' ' ? 1 : 0;
+    int[] codes = new int[to - from + added];
+    codes[0] = ' ';
+    System.arraycopy(part.codes, from, codes, added, to - from);
+    // With a prefix, the first token keeps a single space, as in the library.
+    boolean keepsSpace = addPrefixSpace && tokens.isEmpty();
+    int shift = from - added;
+    for (int begin = 0; begin < codes.length; ) {
+      int behind = wordEnd(codes, begin, codes.length);
+      new ByteBpeWord(codes, begin, behind, vocabulary)
+          .addTokens(
+              (id, first, last, leading, trailing) -> {
+                int start = part.start(Math.max(first + shift, from));
+                int end = part.end(Math.max(last + shift, from + 1));
+                if (!(keepsSpace && start == 0 && leading == 1)) {
+                  start = Math.min(start + leading, end);
+                }
+                tokens.add(id, start, Math.max(end - trailing, start));
+              });
+      begin = behind;
     }
   }
 

@@ -13,21 +13,23 @@ public final class ByteBpeVocabulary {
   private static final int BYTES = 256;
   private static final String HEADER = "#version";
 
+  /** Special tokens, and the form of texts. */
+  final ByteBpeLayout layout;
+
   private final int size;
   private final int[] byteIds = new int[BYTES];
-  private final Map<String, Integer> specialIds = new HashMap<>();
+  private final List<AddedToken> special;
   // From a pair of ids to its rank, and from the rank to the id of the merged token.
   private final LongIntMap ranks;
   private final int[] merged;
 
-  private ByteBpeVocabulary(Map<String, Integer> ids, List<String[]> merges) {
+  private ByteBpeVocabulary(Map<String, Integer> ids, List<String[]> merges, ByteBpeLayout layout) {
+    this.layout = layout;
     size = ids.size();
     for (int i = 0; i < BYTES; i++) {
       byteIds[i] = ids.get(byteCharacter(i));
     }
-    for (String token : SpecialTokens.ALL) {
-      specialIds.put(token, ids.get(token));
-    }
+    special = layout.specialIn(ids);
     ranks = new LongIntMap(merges.size());
     merged = new int[merges.size()];
     for (int rank = 0; rank < merged.length; rank++) {
@@ -37,23 +39,29 @@ public final class ByteBpeVocabulary {
     }
   }
 
+  /** Reads both files of a RoBERTa. */
+  public static ByteBpeVocabulary parse(byte[] vocabJson, byte[] mergesTxt) {
+    return parse(vocabJson, mergesTxt, ByteBpeLayout.XLM_R);
+  }
+
   /**
    * Reads both files.
    *
    * @param vocabJson maps tokens to the ids 0, 1, 2…
    * @param mergesTxt one pair of tokens per line, in the order of merging; lines with {@code #version} at the start are
    *     comments
+   * @param layout special tokens, and the form of texts
    * @throws UserError lists all problems if a file has another format or the two contradict each other
    */
-  public static ByteBpeVocabulary parse(byte[] vocabJson, byte[] mergesTxt) {
+  public static ByteBpeVocabulary parse(byte[] vocabJson, byte[] mergesTxt, ByteBpeLayout layout) {
     List<String> problems = new ArrayList<>();
     Map<String, Integer> ids = readIds(vocabJson, problems);
     List<String[]> merges = readMerges(mergesTxt, problems);
     if (problems.isEmpty()) {
-      check(ids, merges, problems);
+      check(ids, merges, layout.required(), problems);
     }
     UserError.throwIfAny(problems, "vocab.json and merges.txt");
-    return new ByteBpeVocabulary(ids, merges);
+    return new ByteBpeVocabulary(ids, merges, layout);
   }
 
   private static Map<String, Integer> readIds(byte[] content, List<String> problems) {
@@ -117,16 +125,16 @@ public final class ByteBpeVocabulary {
     return merges;
   }
 
-  private static void check(Map<String, Integer> ids, List<String[]> merges, List<String> problems) {
+  private static void check(Map<String, Integer> ids, List<String[]> merges, List<String> required, List<String> problems) {
     List<String> missing = new ArrayList<>();
-    for (String token : SpecialTokens.ALL) {
+    for (String token : required) {
       if (!ids.containsKey(token)) {
         missing.add(token);
       }
     }
     if (!missing.isEmpty()) {
       problems.add(
-          "a vocabulary must have " + String.join(" ", SpecialTokens.ALL) + "; received " + ids.size()
+          "a vocabulary must have " + String.join(" ", required) + "; received " + ids.size()
               + " tokens without " + String.join(" ", missing));
     }
     List<String> absent = new ArrayList<>();
@@ -188,8 +196,9 @@ public final class ByteBpeVocabulary {
     return byteIds[value & 0xFF];
   }
 
-  int specialId(String token) {
-    return specialIds.get(token);
+  /** Returns the special tokens in the vocabulary, with their usual flags. */
+  List<AddedToken> special() {
+    return special;
   }
 
   /** Returns the rank of a pair of ids, or {@link LongIntMap#ABSENT}. */

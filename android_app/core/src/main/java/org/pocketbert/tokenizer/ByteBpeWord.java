@@ -47,8 +47,13 @@ final class ByteBpeWord {
     }
   }
 
+  /** Receives a token: its code points from {@code first} to {@code behind}, and the spaces at both ends. */
+  interface Receiver {
+    void add(int id, int first, int behind, int leading, int trailing);
+  }
+
   /** Merges, and adds the remaining tokens. */
-  void addTokens(TokenList tokens) {
+  void addTokens(Receiver tokens) {
     for (int i = 0; i + 1 < bytes.length; i++) {
       push(i);
     }
@@ -86,8 +91,7 @@ final class ByteBpeWord {
     return right == bytes.length ? LongIntMap.ABSENT : vocabulary.rank(ids[left], ids[right]);
   }
 
-  /** Adds a token; its span excludes spaces, as with {@code trim_offsets} in tokenizers. */
-  private void add(int from, int to, TokenList tokens) {
+  private void add(int from, int to, Receiver tokens) {
     int leading = 0;
     while (from + leading < to && bytes[from + leading] == SPACE) {
       leading++;
@@ -96,9 +100,7 @@ final class ByteBpeWord {
     while (to - trailing > from && bytes[to - trailing - 1] == SPACE) {
       trailing++;
     }
-    int end = origins[to - 1] + 1;
-    int start = Math.min(origins[from] + leading, end);
-    tokens.add(ids[from], start, Math.max(end - trailing, start));
+    tokens.add(ids[from], origins[from], origins[to - 1] + 1, leading, trailing);
   }
 
   private void push(int left) {

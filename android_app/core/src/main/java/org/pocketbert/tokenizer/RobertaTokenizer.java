@@ -1,8 +1,5 @@
 package org.pocketbert.tokenizer;
 
-import java.util.ArrayList;
-import java.util.List;
-
 /** Shared code of byte-level BPE and unigram: any text is valid, and special and added tokens divide it. */
 abstract class RobertaTokenizer extends Tokenizer {
   private final AddedTokens found;
@@ -10,17 +7,6 @@ abstract class RobertaTokenizer extends Tokenizer {
   RobertaTokenizer(int vocabSize, Frame frame, AddedTokens found) {
     super(vocabSize, frame);
     this.found = found;
-  }
-
-  /** The special tokens with their usual flags. */
-  static List<AddedToken> special(int bos, int pad, int eos, int unk, int mask) {
-    int[] ids = {bos, pad, eos, unk, mask};
-    List<AddedToken> tokens = new ArrayList<>();
-    for (int i = 0; i < ids.length; i++) {
-      String content = SpecialTokens.ALL.get(i);
-      tokens.add(AddedToken.special(content, ids[i], content.equals(SpecialTokens.MASK)));
-    }
-    return tokens;
   }
 
   /**
@@ -69,6 +55,16 @@ abstract class RobertaTokenizer extends Tokenizer {
    * @param origins places of the code points in the given text, or null for the given text itself
    */
   static void add(AddedToken token, int[] codes, int start, int end, int[] origins, TokenList tokens) {
+    int[] span = span(codes, start, end);
+    if (origins == null) {
+      tokens.add(token.id, span[0], span[1]);
+    } else {
+      tokens.add(token.id, origins[span[0]], origins[span[1]]);
+    }
+  }
+
+  /** Returns an added token's code points without white space: the first, and the end; for white space its end, twice. */
+  static int[] span(int[] codes, int start, int end) {
     int first = start;
     while (first < end && AddedTokenFinder.isSpace(codes[first])) {
       first++;
@@ -77,10 +73,6 @@ abstract class RobertaTokenizer extends Tokenizer {
     while (first < behind && AddedTokenFinder.isSpace(codes[behind - 1])) {
       behind--;
     }
-    if (origins == null) {
-      tokens.add(token.id, first, behind);
-    } else {
-      tokens.add(token.id, origins[first], origins[behind]);
-    }
+    return new int[] {first, behind};
   }
 }

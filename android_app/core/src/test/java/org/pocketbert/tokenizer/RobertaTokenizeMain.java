@@ -17,7 +17,7 @@ import org.pocketbert.json.Json;
  * Tokenizes for tests in Python: {@code RobertaTokenizeMain FOLDER TOKEN_OR_TEXT INPUT OUTPUT}.
  *
  * <p>The folder has a vocab.json and a merges.txt, a sentencepiece model, or an uncased vocab.txt; a file {@code
- * truncation} has that of the tokenizer, a file {@code layout} that of the sentencepiece model. The input has one JSON string per
+ * truncation} has that of the tokenizer, a file {@code layout} its layout. The input has one JSON string per
  * line; the output one JSON array of ids, starts and ends. An input line [text, pair, length] gives the model's inputs.
  * {@code RobertaTokenizeMain FOLDER speed INPUT} prints how long loading and tokenizing the input's texts take.
  */
@@ -72,32 +72,32 @@ public final class RobertaTokenizeMain {
       Vocabulary vocabulary = Vocabulary.parse(Files.readAllBytes(folder.resolve("vocab.txt")));
       return new WordPieceTokenizer(vocabulary, true, specialTokensInText);
     }
-    UnigramLayout layout = layout(folder);
-    Path model = folder.resolve(layout.file);
-    if (Files.exists(model)) {
-      boolean keepsSpace = Files.exists(folder.resolve("keeps_space"));
-      return new UnigramTokenizer(
-          SentencePieceModel.parse(Files.readAllBytes(model), layout),
+    if (Files.exists(folder.resolve("vocab.json"))) {
+      return new ByteBpeTokenizer(
+          ByteBpeVocabulary.parse(
+              Files.readAllBytes(folder.resolve("vocab.json")),
+              Files.readAllBytes(folder.resolve("merges.txt")),
+              ByteBpeLayout.valueOf(layout(folder))),
           AddedTokensFile.read(folder),
-          keepsSpace,
+          Files.exists(folder.resolve("add_prefix_space")),
           specialTokensInText);
     }
-    byte[] vocabulary = Files.readAllBytes(folder.resolve("vocab.json"));
-    byte[] merges = Files.readAllBytes(folder.resolve("merges.txt"));
-    return new ByteBpeTokenizer(
-        ByteBpeVocabulary.parse(vocabulary, merges),
+    UnigramLayout layout = UnigramLayout.valueOf(layout(folder));
+    Path model = folder.resolve(layout.file);
+    return new UnigramTokenizer(
+        SentencePieceModel.parse(Files.readAllBytes(model), layout),
         AddedTokensFile.read(folder),
-        Files.exists(folder.resolve("add_prefix_space")),
+        Files.exists(folder.resolve("keeps_space")),
         specialTokensInText);
   }
 
-  private static UnigramLayout layout(Path folder) throws IOException {
+  private static String layout(Path folder) throws IOException {
     Path named = folder.resolve("layout");
     if (!Files.exists(named)) {
-      return UnigramLayout.XLM_R;
+      return "XLM_R";
     }
     String word = new String(Files.readAllBytes(named), StandardCharsets.US_ASCII);
-    return UnigramLayout.valueOf(word.toUpperCase(Locale.ROOT));
+    return word.toUpperCase(Locale.ROOT);
   }
 
   private static void time(Tokenizer tokenizer, String text) {
