@@ -136,6 +136,8 @@ def distillation_spec(
     data: TaskData, teacher: DirectoryDescription, student: EncoderConfig, vocabulary: Vocabulary | None = None
 ) -> DistillationSpec:
     """Describes the models and the task for a method; for the arguments see `methods.trainings`."""
+    # Without another vocabulary, the teacher's own object keeps its tokens for all students.
+    of_teacher = teacher.vocabulary if vocabulary is None else with_options(teacher.vocabulary)
     return DistillationSpec(
         teacher=teacher.config,
         student=student,
@@ -143,8 +145,8 @@ def distillation_spec(
         pairs=data.train.has_pairs and data.task.pairs is None,
         teacher_task=data.task,
         teacher_heads=(data.task.kind,),
-        teacher_vocabulary=with_options(teacher.vocabulary),
-        student_vocabulary=vocabulary or with_options(teacher.vocabulary),
+        teacher_vocabulary=of_teacher,
+        student_vocabulary=vocabulary or of_teacher,
         soft_labels=has_soft_labels(data),
         start="directory",
     )
