@@ -11,7 +11,9 @@ import pytest
 from notebooks import PAGES, execute, notebook_of
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-_SAMPLE = re.compile(r"^```console\n(?P<commands>.*?)^```\n\n```text\n(?P<sample>.*?)^```$", re.MULTILINE | re.DOTALL)
+_SAMPLE = re.compile(
+    r"^```console\n(?P<commands>(?:(?!```).*\n)+)```\n\n```text\n(?P<sample>(?:(?!```).*\n)+)```$", re.MULTILINE
+)
 
 
 def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
