@@ -57,7 +57,6 @@ final class Description {
 
   /** The layouts of unigram and byte-level BPE; null for other kinds. */
   final UnigramLayout layout;
-
   final ByteBpeLayout byteBpeLayout;
 
   /** Whether a space before an added token of unigram is a token. */
