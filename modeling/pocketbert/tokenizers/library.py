@@ -11,6 +11,7 @@ from typing import Any
 from pocketbert_runtime.tokenizers.added_token_search import check_strings
 from pocketbert_runtime.tokenizers.added_tokens import FLAGS, AddedToken, found_in_text
 from pocketbert_runtime.tokenizers.base import SpecialTokensInText, TextTokenizer, Tokens, without_surrogates
+from pocketbert_runtime.tokenizers.byte_bpe import ByteBPE
 from pocketbert_runtime.tokenizers.byte_layouts import BYTE_LAYOUTS
 from pocketbert_runtime.tokenizers.framing import Frame
 from pocketbert_runtime.tokenizers.special_tokens import BOS, EOS
@@ -54,10 +55,31 @@ class LibraryTokenizer(TextTokenizer):
         return rows
 
 
+class _ComposingTokenizer(LibraryTokenizer):
+    """Byte-level BPE of texts in form C: ids by the library, tokens with offsets by the runtime.
+
+    The library gives a composed character the span of its first part.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        make_frame: Callable[[Mapping[str, int]], Frame],
+        make_core: Callable[[Vocabulary, dict[str, int]], Any],
+        special_tokens_in_text: SpecialTokensInText,
+    ) -> None:
+        super().__init__(vocabulary, make_frame, make_core, special_tokens_in_text)
+        self._python = ByteBPE(vocabulary, special_tokens_in_text)
+
+    def _tokens_of(self, texts: Sequence[str]) -> list[Tokens]:
+        return self._python._tokens_of(texts)
+
+
 def byte_bpe(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> LibraryTokenizer:
     """Makes RoBERTa's tokenizer; see `pocketbert_runtime.tokenizers.byte_bpe.ByteBPE`."""
-    frame = BYTE_LAYOUTS[vocabulary.layout].frame
-    return LibraryTokenizer(vocabulary, frame, _byte_bpe_core, special_tokens_in_text)
+    layout = BYTE_LAYOUTS[vocabulary.layout]
+    kind = _ComposingTokenizer if layout.composes else LibraryTokenizer
+    return kind(vocabulary, layout.frame, _byte_bpe_core, special_tokens_in_text)
 
 
 def added_wordpiece(vocabulary: Vocabulary, special_tokens_in_text: SpecialTokensInText = "token") -> LibraryTokenizer:
@@ -76,14 +98,12 @@ def _byte_bpe_core(vocabulary: Vocabulary, ids: dict[str, int]) -> Any:
     from tokenizers.models import BPE
     from tokenizers.normalizers import NFC
     from tokenizers.pre_tokenizers import ByteLevel
-    from tokenizers.processors import ByteLevel as Trimming
     from tokenizers.processors import RobertaProcessing
 
     core = Tokenizer(BPE(ids, list(vocabulary.byte_bpe.merges)))
     core.pre_tokenizer = ByteLevel(add_prefix_space=vocabulary.add_prefix_space, trim_offsets=True)
     if BYTE_LAYOUTS[vocabulary.layout].composes:
         core.normalizer = NFC()
-        core.post_processor = Trimming(trim_offsets=True)
         return core
     core.post_processor = RobertaProcessing(
         (EOS, ids[EOS]), (BOS, ids[BOS]), trim_offsets=True, add_prefix_space=vocabulary.add_prefix_space
