@@ -98,7 +98,7 @@ def _seconds(
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in track(range(turns), "sentences", "turn"):
         share = list(texts[turn::turns])
-        for name in list(calls) if turn % 2 else reversed(calls):
+        for name in list(calls)[:: 1 if turn % 2 else -1]:
             begin = time.perf_counter()
             calls[name](share)
             seconds[name].append(time.perf_counter() - begin)
