@@ -39,8 +39,8 @@ public final class Bundle {
   private static final String MODEL = "model.tflite";
   private static final String LABELS = "labels.txt";
   private static final String HEAD = "head.tflite";
-  // For the files that are mapped and never copied into memory.
-  private static final List<String> MAPPED = Arrays.asList(MODEL, HEAD, GOLDENS);
+  // The mapped files, which are never copied into memory, and the networks, among them those with one length.
+  private static final List<String> MAPPED = Arrays.asList(GOLDENS, "tokenizer.json");
   private static final long MOST_MAPPED_BYTES = 1L << 30;
   private static final long MOST_OTHER_BYTES = 1L << 24;
 
@@ -100,7 +100,8 @@ public final class Bundle {
     for (Map.Entry<String, Description.File> file : description.files.entrySet()) {
       String name = file.getKey();
       try {
-        long most = MAPPED.contains(name) ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
+        boolean isMapped = name.endsWith(".tflite") || MAPPED.contains(name);
+        long most = isMapped ? MOST_MAPPED_BYTES : MOST_OTHER_BYTES;
         ByteBuffer content = files.read(name, most);
         file.getValue().check(content);
         contents.put(name, content);

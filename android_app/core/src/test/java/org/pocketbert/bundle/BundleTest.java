@@ -289,6 +289,16 @@ public class BundleTest {
   }
 
   @Test
+  public void filesForOtherClientsMayBeLarge() throws IOException {
+    BundleFolder folder = folder();
+    for (String name : new String[] {"model_7.tflite", "tokenizer.json"}) {
+      folder.part("files").put(name, folder.file(name, new byte[(1 << 24) + 1]));
+    }
+    folder.write();
+    assertEquals("bundle", Bundle.open(folder.path).name());
+  }
+
+  @Test
   public void hugeFilesAreNotRead() throws IOException {
     BundleFolder folder = folder();
     try (RandomAccessFile file = new RandomAccessFile(folder.path.resolve("vocab.txt").toFile(), "rw")) {
