@@ -169,10 +169,10 @@ class EncoderConfig:
             problems.append(f"trigram needs embedding_projection='word'; received {self.embedding_projection!r}")
         if self.feedforward is not None and not problems:
             problems += self.feedforward.problems(self)
-        problems += self._block_problems()
+        problems += self._combination_problems()
         raise_if_any(problems, "EncoderConfig")
 
-    def _block_problems(self) -> list[str]:
+    def _combination_problems(self) -> list[str]:
         """Lists fields that do not go together with the kind of block."""
         problems = []
         bert_only = {

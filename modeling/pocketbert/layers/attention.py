@@ -68,7 +68,8 @@ class Attention(RoundingLayer):
           The context [B, T, A] and the wanted features: logits (scaled, before the mask) and probabilities (before
           dropout) [B, N, T, S]; queries, keys and values as passed.
         """
-        heads = [self._split_heads(x) for x in (queries * self.scale, keys, values)]
+        count, size = self._config.num_attention_heads, self._config.head_size
+        heads = [split_heads(x, count, size) for x in (queries * self.scale, keys, values)]
         logits = self._logits(heads[0], heads[1], relative, training)
         masked = self._rounding.masked(logits, mask_bias)
         probs = self._rounding.probabilities(tf.cast(tf.nn.softmax(tf.cast(masked, tf.float32)), logits.dtype))
@@ -130,11 +131,11 @@ class Attention(RoundingLayer):
         """Logits [B, N, T, S] of scaled queries [B, N, T, d] and keys [B, N, S, d]."""
         return tf.matmul(queries, keys, transpose_b=True)
 
-    def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
-        """[B, S, A] → [B, N, S, A/N]."""
-        shape = tf.shape(x)
-        x = tf.reshape(x, [shape[0], shape[1], self._config.num_attention_heads, self._config.head_size])
-        return tf.transpose(x, [0, 2, 1, 3])
+
+def split_heads(x: tf.Tensor, num_heads: int, head_size: int) -> tf.Tensor:
+    """[B, S, A] → [B, N, S, A/N]."""
+    shape = tf.shape(x)
+    return tf.transpose(tf.reshape(x, [shape[0], shape[1], num_heads, head_size]), [0, 2, 1, 3])
 
 
 def mask_bias(mask: tf.Tensor, dtype: tf.DType, padding_bias: float = GraphForm.padding_bias) -> tf.Tensor:

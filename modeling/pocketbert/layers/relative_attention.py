@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pocketbert._keras import tf_keras
 from pocketbert.configs import EncoderConfig, RelativeConfig
-from pocketbert.layers.attention import Attention
+from pocketbert.layers.attention import Attention, split_heads
 from pocketbert.layers.core import Dense, Embedding, LayerNorm
 from pocketbert.layers.dropout import Dropout
 
@@ -86,7 +86,8 @@ class RelativeAttention(Attention):
         is_array = isinstance(rows, np.ndarray)
         low, high = (rows.min(), rows.max()) if is_array else (tf.reduce_min(rows), tf.reduce_max(rows))
         vectors = linear(relative[low : high + 1])
-        return self._split_heads(tf.gather(vectors, rows - low)[tf.newaxis])
+        rows_of_heads = tf.gather(vectors, rows - low)[tf.newaxis]
+        return split_heads(rows_of_heads, self._config.num_attention_heads, self._config.head_size)
 
 
 def distance_rows(relative: RelativeConfig, longest: int) -> np.ndarray:

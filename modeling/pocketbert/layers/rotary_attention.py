@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from pocketbert.configs import EncoderConfig
-from pocketbert.layers.attention import ATTENTION_FEATURES
+from pocketbert.layers.attention import ATTENTION_FEATURES, split_heads
 from pocketbert.layers.core import Dense, RoundingLayer, make_norm
 from pocketbert.layers.dropout import Dropout
 from pocketbert.layers.local_blocks import LocalBlocks
@@ -156,9 +156,7 @@ class RotaryAttention(RoundingLayer):
         return tf.where(distances <= self._window // 2, tf.zeros([], dtype), tf.constant(self._far(dtype), dtype))
 
     def _split_heads(self, x: tf.Tensor) -> tf.Tensor:
-        """[B, S, A] → [B, N, S, D]."""
-        shape = tf.shape(x)
-        return tf.transpose(tf.reshape(x, [shape[0], shape[1], self._num_heads, self._head_size]), [0, 2, 1, 3])
+        return split_heads(x, self._num_heads, self._head_size)
 
     def _joined(self, context: tf.Tensor) -> tf.Tensor:
         """[B, N, T, D] → [B, T, A]."""

@@ -80,11 +80,7 @@ class PruneConfig:
         problems = []
         cuts = self.cuts_widths(teacher) or self.embedding_rank is not None
         if teacher.feedforward or (cuts and not can_be_narrowed(teacher)):
-            titles = [
-                family.title
-                for family in FAMILIES.values()
-                if not family.has_bottlenecks and family.block in _NARROWABLE
-            ]
+            titles = [family.title for family in FAMILIES.values() if family.block in _NARROWABLE]
             kind = "an EfficientBERT" if teacher.feedforward else f"a {teacher.model_type}"
             remedy = "" if teacher.feedforward else "; turn heads, intermediate_size and embedding_rank off"
             problems.append(

@@ -80,6 +80,7 @@ FAMILY = DebertaV2(
     tensor_prefix="deberta",
     tokenizer="unigram",
     tokenizer_layout=DEBERTA,
+    block="relative",
     keys={
         **bert.FAMILY.keys,
         **{key: (kind, default) for key, (kind, default, _) in _VERSION_3.items()},

@@ -47,7 +47,6 @@ class Family:
       positions_follow_padding: whether positions count from `pad_token_id` + 1.
       head_width_key: BERT's key for the width of all attention heads together.
       block: kind of block; see `EncoderConfig.block`.
-      has_bottlenecks: whether linear maps surround each block, so that only whole layers can be cut.
       sentence_config: name of the Transformer module's file in sentence-transformers 0.2, unless it is BERT's.
       relation_layer: MiniLMv2's teacher layer for teachers with 24 layers, counted from 1 (section 3.2); None for the
         last one.
@@ -85,7 +84,6 @@ class Family:
     positions_follow_padding: bool = False
     head_width_key: str = "hidden_size"
     block: BlockKind = "plain"
-    has_bottlenecks: bool = False
     sentence_config: str = ""
     relation_layer: int | None = None
     relation_steps: int = 400_000

@@ -79,5 +79,5 @@ FAMILY = MobileBert(
     same_as={"true_hidden_size": "intra_bottleneck_size"},
     sentence_dense=bert.FAMILY.sentence_dense,
     head_width_key="intra_bottleneck_size",
-    has_bottlenecks=True,
+    block="bottleneck",
 )
