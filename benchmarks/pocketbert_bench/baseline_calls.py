@@ -69,7 +69,7 @@ def legal_inputs(config: EncoderConfig, length: int, seed: int = 0) -> list[dict
         tokens = length - example * length // (2 * _EXAMPLES)
         padding = [0] * (length - tokens)
         ids = generator.integers(0, config.vocab_size, tokens).tolist()
-        segments = generator.integers(0, config.type_vocab_size, tokens).tolist()
+        segments = generator.integers(0, max(1, config.type_vocab_size), tokens).tolist()
         rows.append(
             {
                 "input_word_ids": ids + [config.pad_token_id] * len(padding),

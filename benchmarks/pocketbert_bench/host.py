@@ -142,7 +142,7 @@ def bench_bundles(
     )
     everything = configurations.on_runtimes(everything, runtimes)
     if weight_cache:
-        everything = [_with_weight_cache(configuration, weight_cache) for configuration in everything]
+        everything = [with_weight_cache(configuration, weight_cache) for configuration in everything]
     everything += [dataclasses.replace(baseline, weights=weights) for baseline in baselines]
     created, before = now(), machine.machine()
     measurements = measure(everything, QUICK if quick else FULL, seed=seed)
@@ -184,7 +184,8 @@ def measure(configurations: Sequence[Configuration], schedule: Schedule, seed: i
                 subject.worker.close()
 
 
-def _with_weight_cache(configuration: Configuration, folder: Path) -> Configuration:
+def with_weight_cache(configuration: Configuration, folder: Path) -> Configuration:
+    """Builds a compiled model's weight cache in a folder, if there is none; other configurations stay as they are."""
     if configuration.runtime != "litert-compiled" or configuration.problem:
         return configuration
 

@@ -39,9 +39,10 @@ def test_legal_inputs_are_valid_and_padded() -> None:
         assert 0 <= min(row["input_word_ids"]) and max(row["input_word_ids"]) < config.vocab_size
         assert max(row["input_type_ids"]) == 1
     assert rows == baseline_calls.legal_inputs(config, LENGTH)
-    # With one kind of segment there is only id 0.
-    one = baseline_calls.legal_inputs(config.replace(type_vocab_size=1), LENGTH)
-    assert {kind for row in one for kind in row["input_type_ids"]} == {0}
+    # With one kind of segment, or none, there is only id 0.
+    for number in (0, 1):
+        rows = baseline_calls.legal_inputs(config.replace(type_vocab_size=number), LENGTH)
+        assert {kind for row in rows for kind in row["input_type_ids"]} == {0}
 
 
 def test_plain_export_quantizes_and_matches_model(plain: list[baselines.Configuration], network: Path) -> None:

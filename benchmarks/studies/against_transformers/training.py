@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from pocketbert import progress
+from pocketbert.configs import EncoderConfig
 from pocketbert_bench import results
 from studies.against_transformers import pytorch_process
 from studies.against_transformers.pytorch_process import MODES, bert_config
@@ -51,8 +52,8 @@ def run(quick: bool) -> dict[str, Any]:
     ids = random.integers(1000, 30000, [BATCH_SIZE, LENGTH]).astype(np.int32)
     labels = random.integers(0, len(LABELS), BATCH_SIZE).astype(np.int32)
     makers: dict[str, Callable[[np.ndarray, np.ndarray], FinetuningStep]] = {
-        **{name: functools.partial(_pocketbert, precision) for precision, name in OURS.items()},
-        "transformers TF": _transformers_tf,
+        **{name: functools.partial(our_step, PRESET, precision) for precision, name in OURS.items()},
+        "transformers TF": functools.partial(transformers_step, PRESET),
     }
     notes = []
     with contextlib.ExitStack() as stack:
@@ -70,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
             progress.log_info(f"first steps of {name}")
             for _ in range(3):
                 step()
-        seconds = _rounds(steps, rounds=3 if quick else 30)
+        seconds = seconds_of_rounds(steps, rounds=3 if quick else 30)
     rates = {name: [BATCH_SIZE / sample for sample in samples] for name, samples in seconds.items()}
     ratios = [
         results.ratio(
@@ -90,7 +91,8 @@ def run(quick: bool) -> dict[str, Any]:
     return results.to_json(results.result_file("training step", quick=quick, ratios=ratios, notes=notes))
 
 
-def _rounds(steps: dict[str, FinetuningStep], rounds: int) -> dict[str, list[float]]:
+def seconds_of_rounds(steps: dict[str, FinetuningStep], rounds: int) -> dict[str, list[float]]:
+    """Seconds of a step in each round, by name; the order alternates."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in progress.track(range(rounds), "rounds", "round"):
         for name in list(steps)[:: 1 if turn % 2 else -1]:
@@ -101,7 +103,8 @@ def _rounds(steps: dict[str, FinetuningStep], rounds: int) -> dict[str, list[flo
     return seconds
 
 
-def _pocketbert(precision: str, ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
+def our_step(network: str | EncoderConfig, precision: str, ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
+    """A step of `pocketbert finetune` with a preset or an architecture, which returns the loss."""
     import tensorflow as tf
 
     from pocketbert.configs import TaskConfig
@@ -111,7 +114,7 @@ def _pocketbert(precision: str, ids: np.ndarray, labels: np.ndarray) -> Finetuni
     from pocketbert.training.schedules import LinearSchedule
 
     with precision_policy(precision):
-        model = from_preset(PRESET, task=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
+        model = from_preset(network, task=[TaskConfig(kind="classification", labels=LABELS)], seed=0)
         schedule = LinearSchedule(3e-5, total_steps=10_000, warmup_steps=100)
         model.compile(AdamW(schedule, clip_norm=1.0))
     inputs = {
@@ -125,13 +128,14 @@ def _pocketbert(precision: str, ids: np.ndarray, labels: np.ndarray) -> Finetuni
     return lambda: float(step(batch))
 
 
-def _transformers_tf(ids: np.ndarray, labels: np.ndarray) -> FinetuningStep:
+def transformers_step(preset: str, ids: np.ndarray, labels: np.ndarray, **fields: Any) -> FinetuningStep:
+    """A step of transformers' TensorFlow class with a preset's architecture; `fields` replaces values of its config."""
     import tensorflow as tf
     from transformers import TFBertForSequenceClassification
 
     from pocketbert._keras import tf_keras
 
-    model = TFBertForSequenceClassification(bert_config(PRESET, num_labels=len(LABELS)))
+    model = TFBertForSequenceClassification(bert_config(preset, num_labels=len(LABELS), **fields))
     optimizer = tf_keras.optimizers.Adam(3e-5)
     inputs = {
         "input_ids": tf.constant(ids),

@@ -112,17 +112,20 @@ def distance_rows(relative: RelativeConfig, longest: int) -> np.ndarray:
 def num_exported_values(config: EncoderConfig, lengths: Sequence[int], *, first_token_only: bool = False) -> int:
     """Counts the constants for distances in a file with some lengths, which replace the table there.
 
-    Each layer has keys and queries. Two blocks of half of the tokens need three rows per token, a single query one.
+    Each layer has keys and queries. Two blocks of half of the tokens need three rows per token, one block of an odd
+    number two, and a single query one.
     """
-    rows = 3 * config.num_layers - 2 * first_token_only
-    return 2 * rows * config.attention_size * sum(lengths)
+    whole, single = config.num_layers - first_token_only, int(first_token_only)
+    rows = sum((whole * (2 if length % 2 else 3) + single) * length for length in lengths)
+    return 2 * rows * config.attention_size
 
 
 def by_distance(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     """Multiplies each token by the row of its distance to every token.
 
-    With a known length, tokens are in two blocks: n tokens meet S + n - 1 distances only, which saves a quarter of the
-    products. One more column makes room for the shift; its values are not read.
+    With a known, even length, tokens are in two blocks: n tokens meet S + n - 1 distances only, which saves a quarter
+    of the products. The blocks are one product with 2N heads, faster than two. One more column makes room for the
+    shift; its values are not read.
 
     Args:
       x: tokens, [B, N, S, d].
@@ -130,15 +133,14 @@ def by_distance(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     Returns:
       Products of x[i] with the row for i and j, [B, N, S, S].
     """
-    length = x.shape[2]
-    if length is None or length == 1:
+    _, heads, length, width = x.shape
+    if length is None or length % 2:
         return _shifted(tf.matmul(x, rows, transpose_b=True))
-    blocks, size = [], -(-length // 2)
-    for start in range(0, length, size):
-        end = min(start + size, length)
-        columns = rows[:, :, length - end : 2 * length - start]
-        blocks.append(_shifted(tf.matmul(x[:, :, start:end], columns, transpose_b=True)))
-    return tf.concat(blocks, axis=2)
+    size = length // 2
+    blocks = tf.reshape(x, [-1, 2 * heads, size, width])
+    columns = tf.stack([rows[:, :, size:], rows[:, :, : 3 * size]], axis=2)
+    products = tf.matmul(blocks, tf.reshape(columns, [1, 2 * heads, 3 * size, width]), transpose_b=True)
+    return tf.reshape(_shifted(products), [-1, heads, length, length])
 
 
 def _shifted(products: tf.Tensor) -> tf.Tensor:

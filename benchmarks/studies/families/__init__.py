@@ -1,0 +1,1 @@
+"""Studies of the model families beside BERT."""

@@ -1,0 +1,93 @@
+"""Latency of ModernBERT and DeBERTa-v3 beside a BERT of the same sizes, 6x384 with 6 heads: dynamic int8, 1 thread.
+
+ModernBERT's gated network has an inner width of 1024, so that its multiply-adds equal the BERT's. All three are
+classifiers with random weights and a vocabulary of 30,522. The three files of a length alternate in one run.
+
+    python -m studies families/latency
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pocketbert.configs import EncoderConfig, TaskConfig
+from pocketbert.presets import preset
+from pocketbert_bench import baseline_calls, host, machine, results
+from pocketbert_bench.configurations import Configuration
+from studies.against_transformers.latency import FULL, QUICK, move_norms
+
+RECIPE = "dynamic_wi8"
+TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
+BERT = preset("minilmv2_6l_384d").config.replace(num_attention_heads=6, head_size=64)
+_SIZES: dict[str, Any] = {"num_layers": 6, "vocab_size": BERT.vocab_size, "pad_token_id": BERT.pad_token_id}
+DEBERTA = preset("deberta_v3_xsmall").config.replace(**_SIZES)
+# 4 · 384² + 3 · 384 · 1024 products a token and layer, as BERT's 12 · 384².
+MODERNBERT = preset("modernbert_base").config.replace(
+    **_SIZES, hidden_size=384, embedding_size=384, num_attention_heads=6, intermediate_size=1024
+)
+_NETWORKS = {"ModernBERT": MODERNBERT, "DeBERTa-v3": DEBERTA}
+# Length in tokens → largest latency ÷ BERT's, or None.
+TARGETS: dict[int, dict[str, float | None]] = {
+    32: {"ModernBERT": None, "DeBERTa-v3": None},
+    128: {"ModernBERT": 1.05, "DeBERTa-v3": 1.20},
+    512: {"ModernBERT": None, "DeBERTa-v3": 1.65},
+}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measures every length of `TARGETS`; returns the content of a result file."""
+    created, before = results.now(), machine.machine()
+    measurements: list[results.Measurement] = []
+    ratios = []
+    for length, targets in TARGETS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            files = [
+                _export(name, config, length, Path(folder)) for name, config in (_NETWORKS | {"BERT": BERT}).items()
+            ]
+            *others, bert = host.measure(files, QUICK if quick else FULL)
+        measurements += [*others, bert]
+        ratios += [
+            results.latency_ratio(
+                f"{other.label} at {length} tokens", other, bert, f"6x384, 1 thread, {RECIPE}", targets[other.label]
+            )
+            for other in others
+        ]
+    return results.to_json(
+        results.result_file(
+            "latency of families against BERT",
+            quick=quick,
+            measurements=measurements,
+            ratios=ratios,
+            notes=[results.RANDOM_WEIGHTS_NOTE],
+            on=before,
+            created=created,
+        )
+    )
+
+
+def _export(name: str, config: EncoderConfig, length: int, folder: Path) -> Configuration:
+    import pocketbert as pb
+    from pocketbert_export.conversion.convert import to_tflite
+    from pocketbert_export.conversion.graph_optimization import optimize_graph
+    from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+    from pocketbert_export.recipes import get_recipe
+    from pocketbert_runtime.bundles.description import signature_name
+
+    recipe = get_recipe(RECIPE)
+    model = pb.from_preset(config, [TASK], seed=0)
+    move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
+    path = folder / f"{name}.tflite"
+    path.write_bytes(to_tflite(optimize_graph(model, GraphOptimizations().for_recipe(recipe)), [length], recipe))
+    return Configuration(
+        label=name,
+        model=f"{name} 6x384",
+        recipe=RECIPE,
+        model_path=path,
+        length=length,
+        threads=1,
+        calls=baseline_calls.calls_with_answers(model, length, signature_name(length)),
+        weights="random",
+        relative_tolerance=baseline_calls.TOLERANCE[RECIPE],
+    )
