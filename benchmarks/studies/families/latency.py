@@ -50,7 +50,11 @@ def run(quick: bool) -> dict[str, Any]:
         measurements += [*others, bert]
         ratios += [
             results.latency_ratio(
-                f"{other.label} at {length} tokens", other, bert, f"6x384, 1 thread, {RECIPE}", targets[other.label]
+                f"{other.label} at {length} tokens",
+                other,
+                bert,
+                f"latency of {other.label} at {length} tokens",
+                targets[other.label],
             )
             for other in others
         ]
