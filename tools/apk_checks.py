@@ -15,24 +15,17 @@ from apk_artifacts import APP, BuildError, sha256
 # Name in bundles of the Python runtime with the archive's release.
 TFLITE_2_16 = "tflite-2.16"
 HOST = APP / "host" / "target" / "pocketbert-host.jar"
-# Runtime → files that classes load by name. Without them, an APK starts but fails at the first text or native call.
+# The core's files, which classes load by name. Without them, an APK starts but fails at the first text.
+_CORE = APP / "core" / "src" / "main" / "resources"
+_TABLES = tuple(sorted(path.relative_to(_CORE).as_posix() for path in _CORE.rglob("*.txt")))
+# Runtime → files that must be in the APK; javacpp's name native libraries.
 RESOURCES = {
     "javacpp": (
-        "org/pocketbert/bundle/recipes.txt",
-        "org/pocketbert/bundle/tasks.txt",
-        "org/pocketbert/tokenizer/bert_unicode.txt",
-        "org/pocketbert/tokenizer/byte_level_unicode.txt",
-        "org/pocketbert/tokenizer/added_token_unicode.txt",
+        *_TABLES,
         "org/bytedeco/javacpp/properties/android-arm64.properties",
         "org/bytedeco/javacpp/properties/generic.properties",
     ),
-    "aar": (
-        "org/pocketbert/bundle/recipes.txt",
-        "org/pocketbert/bundle/tasks.txt",
-        "org/pocketbert/tokenizer/bert_unicode.txt",
-        "org/pocketbert/tokenizer/byte_level_unicode.txt",
-        "org/pocketbert/tokenizer/added_token_unicode.txt",
-    ),
+    "aar": _TABLES,
 }
 # Runtime → native libraries.
 LIBRARIES = {

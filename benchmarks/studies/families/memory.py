@@ -35,7 +35,7 @@ def run(quick: bool) -> dict[str, Any]:
     memory = {name: _peak(tokens, name) for name in (_LOCAL, _WHOLE)}
     ratio = results.ratio(
         name="local attention",
-        description=f"peak memory of local attention in blocks, one layer, {tokens:,} tokens, above that on a short text",
+        description=f"peak memory of local attention in blocks, {tokens:,} tokens, above that on a short text",
         ours=_LOCAL,
         peer=_WHOLE,
         unit="bytes",

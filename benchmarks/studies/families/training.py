@@ -55,7 +55,7 @@ def run(quick: bool) -> dict[str, Any]:
     ratios = [
         results.ratio(
             name=f"training step, dropout {rate:g}",
-            description=f"seconds of ModernBERT's training step, {BATCH_SIZE} texts with {LENGTH} tokens, dropout {rate:g}",
+            description=f"training step of ModernBERT, {BATCH_SIZE} texts with {LENGTH} tokens, dropout {rate:g}",
             ours=ours,
             peer=peer,
             unit="s",

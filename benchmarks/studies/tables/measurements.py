@@ -191,6 +191,18 @@ def ratios(content: results.ResultFile) -> str:
     return page(_ratios(content), bullets(content.notes))
 
 
+def teachers(content: results.ResultFile) -> str:
+    """Networks of several families and their students, with their bundles, by label."""
+    kinds = list(dict.fromkeys((accuracy.model, accuracy.recipe) for accuracy in content.accuracies))
+    scores = {
+        (record.label, record.model, record.recipe): f"{100 * record.value:.1f} %" for record in content.accuracies
+    }
+    labels = dict.fromkeys(record.label for record in content.accuracies)
+    rows = [[label, *(scores.get((label, *kind), NOTHING) for kind in kinds)] for label in labels]
+    columns = [f">{model}, {recipe}" if recipe else f">{model}" for model, recipe in kinds]
+    return page(table(["", *columns], rows), bullets(content.notes))
+
+
 def heads(content: results.ResultFile) -> str:
     """Scores of two heads on one encoder and of two networks, and the time for their answers."""
     return compression.demo(content) + page(["", *_ratios(content)])
