@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
@@ -96,12 +97,13 @@ class RotaryAttention(RoundingLayer):
         rotated_keys = rotated(heads[1], *rotations(length, self._head_size, self._theta))
         if self._window is not None:
             mask_bias = tf.minimum(mask_bias, self._window_bias(queries, length, positions, mask_bias.dtype))
+        masked = functools.partial(self._rounding.masked, mask_bias=mask_bias)
         count = queries.shape[1]
         if self._window is None and count is not None and count > 2 * _QUERIES and not needs_matrices:
             parts = [rotated_queries[:, :, first : first + _QUERIES] for first in range(0, count, _QUERIES)]
-            contexts = [self._products(part, rotated_keys, heads[2], mask_bias, training)[0] for part in parts]
+            contexts = [self._products(part, rotated_keys, heads[2], masked, training)[0] for part in parts]
             return self._joined(tf.concat(contexts, axis=2)), {name: vectors[name] for name in wanted}
-        context, logits, probs = self._products(rotated_queries, rotated_keys, heads[2], mask_bias, training)
+        context, logits, probs = self._products(rotated_queries, rotated_keys, heads[2], masked, training)
         available = {**vectors, "attention_logits": logits, "attention_probs": probs}
         return self._joined(context), {name: available[name] for name in wanted}
 
@@ -110,12 +112,17 @@ class RotaryAttention(RoundingLayer):
         return self.output_dropout(self.output_projection(context), training=training)
 
     def _products(
-        self, queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask_bias: tf.Tensor, training: bool | None
+        self,
+        queries: tf.Tensor,
+        keys: tf.Tensor,
+        values: tf.Tensor,
+        masked: Callable[[tf.Tensor], tf.Tensor],
+        training: bool | None,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Context [B, N, T, D], logits and probabilities [B, N, T, S] from rotated heads."""
+        """Context [B, N, T, D], logits and probabilities [B, N, T, S] from rotated heads; `masked` masks logits."""
         logits = tf.matmul(queries, keys, transpose_b=True)
-        masked = self._rounding.masked(logits, mask_bias)
-        probs = self._rounding.probabilities(tf.cast(tf.nn.softmax(tf.cast(masked, tf.float32)), logits.dtype))
+        masked_logits = tf.cast(masked(logits), tf.float32)
+        probs = self._rounding.probabilities(tf.cast(tf.nn.softmax(masked_logits), logits.dtype))
         return tf.matmul(self.probs_dropout(probs, training=training), values), logits, probs
 
     def _attend_in_blocks(
@@ -127,23 +134,20 @@ class RotaryAttention(RoundingLayer):
         mask_bias: tf.Tensor,
         training: bool | None,
     ) -> tf.Tensor:
-        """The context [B, S, A] of a local layer, with each block as a text of its own."""
-        tables = [rotations(blocks.length, self._head_size, self._theta, scale) for scale in (self._head_size**-0.5, 1)]
-        queries, keys = (self._rotated_rows(x, *table) for x, table in zip((queries, keys), tables, strict=True))
+        """The context [B, S, A] of a local layer, with each block of a head as a head of its own."""
+        heads = [self._split_heads(x) for x in (queries, keys, values)]
+        scales = (self._head_size**-0.5, 1.0)
+        tables = [rotations(blocks.length, self._head_size, self._theta, scale) for scale in scales]
+        rotated_queries, rotated_keys = (rotated(x, *table) for x, table in zip(heads[:2], tables, strict=True))
+        bias = blocks.mask_bias(mask_bias, self._far(mask_bias.dtype))
         context, _, _ = self._products(
-            self._split_heads(blocks.rows(queries)),
-            self._split_heads(blocks.with_neighbours(keys)),
-            self._split_heads(blocks.with_neighbours(values)),
-            blocks.mask_bias(mask_bias, self._far(mask_bias.dtype)),
+            blocks.rows(rotated_queries),
+            blocks.with_neighbours(rotated_keys),
+            blocks.with_neighbours(heads[2]),
+            functools.partial(blocks.masked, mask_bias=bias),
             training,
         )
-        return blocks.joined(self._joined(context))
-
-    def _rotated_rows(self, x: tf.Tensor, cosines: Any, sines: Any) -> tf.Tensor:
-        """Rotates [B, S, A] before heads are split, so that keys are rotated once and not for each block."""
-        shape = tf.shape(x)
-        heads = tf.reshape(x, [shape[0], shape[1], self._num_heads, self._head_size])
-        return tf.reshape(rotated(heads, cosines[:, tf.newaxis], sines[:, tf.newaxis]), shape)
+        return self._joined(blocks.joined(context, self._num_heads))
 
     def _far(self, dtype: tf.DType) -> float:
         return max(self._padding_bias, float(dtype.min))
