@@ -137,6 +137,48 @@ def _make_unigram_json(folder: Path) -> Path:
     return folder
 
 
+def _make_layout_json(layout: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        import tiny_tokenizers
+
+        from pocketbert.checkpoints.vocabulary_files import write_vocabulary_files
+        from pocketbert_runtime.tokenizers.vocabulary import Vocabulary
+
+        path = tiny_tokenizers.layout_file(folder / "made", layout)
+        target = folder / "directory"
+        target.mkdir()
+        write_vocabulary_files(target, Vocabulary(path=path, kind="unigram", layout=layout), 512)
+        (target / path.name).unlink()
+        return target
+
+    return make
+
+
+def _make_layout(layout: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        import tiny_tokenizers
+
+        return tiny_tokenizers.layout_file(folder, layout)
+
+    return make
+
+
+def _layout(layout: str) -> Callable[[Path], object]:
+    def read(path: Path) -> object:
+        from pocketbert.tokenizers.unigram import UnigramTokenizer
+
+        return UnigramTokenizer(path, layout=layout).tokenize(TEXTS)
+
+    return read
+
+
+def _make_modernbert(folder: Path) -> Path:
+    import modernbert_tokenizer
+
+    return modernbert_tokenizer.write(folder)
+
+
+_LAYOUTS = ("albert", "camembert", "deberta")
 # Name → what makes a valid file or folder in an empty folder, and what reads it.
 SAMPLES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "wordpiece-json": (_make_wordpiece, _tokenize),
@@ -146,4 +188,7 @@ SAMPLES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "sentencepiece": (_make_unigram_file, _unigram),
     "character-map": (_make_character_map, _character_map),
     "unigram-json": (_make_unigram_json, _tokenize),
+    "modernbert-json": (_make_modernbert, _tokenize),
+    **{f"{layout}-sentencepiece": (_make_layout(layout), _layout(layout)) for layout in _LAYOUTS},
+    **{f"{layout}-json": (_make_layout_json(layout), _tokenize) for layout in _LAYOUTS},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
 from pathlib import Path
 
 import modernbert_tokenizer
@@ -74,6 +75,23 @@ def test_our_directory_gives_the_same_tokenizer(vocabulary: Vocabulary, tmp_path
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["mask_token"] == "[MASK]"
     # RoBERTa's layout has another digest.
     assert vocabulary.segmentation().isalnum()
+
+
+def test_offsets_are_those_of_the_library_without_spaces(folder: Path, vocabulary: Vocabulary) -> None:
+    """The library counts a token's spaces, and in text that it composes only a character's first code point."""
+    reference = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    texts = [*TEXTS, *awkward_texts(300, ["cat", "[MASK]", "charming"], seed=3)]
+    texts = [unicodedata.normalize("NFC", text) for text in texts]
+    tokens = open_tokenizer(vocabulary).tokens(texts)
+    offsets = list(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True))
+    for text, first, end in zip(texts, tokens.splits, tokens.splits[1:], strict=False):
+        encoding = reference.encode(text, add_special_tokens=False)
+        # Spaces before a mask are its own, in front of other tokens only ASCII's.
+        spaces = [None if token.endswith("[MASK]") else " " for token in encoding.tokens]
+        assert offsets[first:end] == [
+            (last - len(text[start:last].lstrip(kind)), last)
+            for (start, last), kind in zip(encoding.offsets, spaces, strict=True)
+        ], ascii(text)
 
 
 def test_offsets_span_composed_characters(vocabulary: Vocabulary) -> None:
