@@ -7,8 +7,10 @@ masking them, so a weight of e⁻⁶ leaks into its outputs for padded inputs. O
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +92,14 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
         stored_config = prefix.parent / _ALBERT_CONFIG_NAME
     content = read_json_object(stored_config, problems, required=True)
     if content is not None and "num_hidden_groups" in content:
-        raise UserError(
-            f"a TensorFlow 1 checkpoint must be a BERT's or a MobileBERT's; received an ALBERT ({stored_config}); "
-            "convert it with transformers, and read the result"
-        )
+        raise _other_family(f"an ALBERT ({stored_config})")
     config = _encoder_config(content, problems) if content is not None else None
+    if content is None:
+        # ELECTRA's folders have no configuration.
+        _read_shapes(prefix)
     raise_if_any(problems, str(path))
     assert config is not None
-
-    import tensorflow as tf
-
-    damaged = f"{prefix} must be a complete TensorFlow checkpoint"
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        stored = reader.get_variable_to_shape_map()
-    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-        raise UserError(f"{damaged}; received {first_line(error)}; copy it again") from None
-    shapes = {name: tuple(shape) for name, shape in stored.items() if not _OPTIMIZER.search(name)}
+    reader, shapes = _read_shapes(prefix)
     tasks = _tasks(shapes)
     specs = tensor_specs(config, tasks)
     names = {weight: variable_name(config, weight, spec) for weight, spec in specs.items()}
@@ -122,13 +115,43 @@ def read_tf1(path: str | os.PathLike[str], config_path: str | os.PathLike[str] |
         problems += vocabulary_problems(vocabulary, config)
     raise_if_any(problems, str(path))
     tensors = {}
-    try:
-        for weight, name in names.items():
+    for weight, name in names.items():
+        with _refused_if_damaged(prefix, f" for {name}"):
             array = np.asarray(reader.get_tensor(name), dtype=np.float32)
-            tensors[weight] = array.T if _is_transposed(name) else array
-    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-        raise UserError(f"{damaged}; received {first_line(error)} for {name}; copy it again") from None
+        tensors[weight] = array.T if _is_transposed(name) else array
     return ModelDirectory(config=config, tasks=tasks, vocabulary=vocabulary, tensors=tensors)
+
+
+def _read_shapes(prefix: Path) -> tuple[Any, dict[str, tuple[int, ...]]]:
+    """Returns the checkpoint's reader, and name → shape without optimizer slots; refuses ELECTRA's names."""
+    import tensorflow as tf
+
+    with _refused_if_damaged(prefix):
+        reader = tf.train.load_checkpoint(str(prefix))
+        stored = reader.get_variable_to_shape_map()
+    shapes = {name: tuple(shape) for name, shape in stored.items() if not _OPTIMIZER.search(name)}
+    if any(name.startswith("electra/") for name in shapes):
+        raise _other_family(f"an ELECTRA ({prefix})")
+    return reader, shapes
+
+
+@contextlib.contextmanager
+def _refused_if_damaged(prefix: Path, what: str = "") -> Iterator[None]:
+    import tensorflow as tf
+
+    try:
+        yield
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{prefix} must be a complete TensorFlow checkpoint; received {first_line(error)}{what}; copy it again"
+        ) from None
+
+
+def _other_family(received: str) -> UserError:
+    return UserError(
+        f"a TensorFlow 1 checkpoint must be a BERT's or a MobileBERT's; received {received}; convert it with "
+        "transformers, and read the result"
+    )
 
 
 def variable_name(config: EncoderConfig, path: str, spec: TensorSpec) -> str:

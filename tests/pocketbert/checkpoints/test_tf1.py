@@ -284,6 +284,17 @@ def test_configurations_that_are_refused(changes, message, tmp_path):
         read_tf1(tmp_path / "bert")
 
 
+@pytest.mark.parametrize("has_config", [False, True])
+def test_electra_is_refused_by_name(has_config, tmp_path):
+    variables = {name.replace("bert/", "electra/"): shape for name, shape in bert_variables().items()}
+    write(tmp_path / "electra", BERT_CONFIG, variables)
+    if not has_config:
+        # As published.
+        (tmp_path / "electra/bert_config.json").unlink()
+    with pytest.raises(UserError, match="must be a BERT's or a MobileBERT's; received an ELECTRA .*; convert it with"):
+        read_tf1(tmp_path / "electra")
+
+
 @pytest.mark.parametrize("config", [BERT_CONFIG, MOBILEBERT_CONFIG])
 def test_no_value_of_any_key_is_a_crash(config, tmp_path):
     (tmp_path / "model.ckpt.index").write_bytes(b"none")
