@@ -95,7 +95,7 @@ def check_weights(content: bytes, model: Model) -> Check:
             continue
         differences = row_differences(constant, weights, free=free)
         if by_distance and constant.values.ndim == 4:
-            differences = iter([distance_difference(constant, by_distance)])
+            differences = distance_differences(constant, by_distance)
         for difference in differences:
             share = difference.share
             compared.add(difference.weight)
@@ -141,9 +141,16 @@ def distance_tables(model: Model) -> dict[str, np.ndarray]:
     return tables
 
 
-def distance_difference(constant: Constant, tables: Mapping[str, np.ndarray]) -> RowDifference:
-    """Returns the largest difference of a constant `[1, N, C, d]` from the C distances that it is nearest to."""
-    values = constant.values[0]
+def distance_differences(constant: Constant, tables: Mapping[str, np.ndarray]) -> Iterator[RowDifference]:
+    """Yields the largest difference for each block of a constant `[1, N · blocks, C, d]`; see `by_distance`."""
+    heads = len(next(iter(tables.values())))
+    blocks = constant.values.shape[1] // heads
+    for block in range(blocks):
+        yield _distance_difference(constant, constant.values[0, block::blocks], tables)
+
+
+def _distance_difference(constant: Constant, values: np.ndarray, tables: Mapping[str, np.ndarray]) -> RowDifference:
+    """The largest difference of values `[N, C, d]` from the C distances that they are nearest to."""
     count, nearest, path, fitted = values.shape[1], np.inf, "", values
     sampled = _evenly(count, _SAMPLED_DISTANCES)
     for name, table in tables.items():
