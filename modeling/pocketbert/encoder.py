@@ -89,7 +89,7 @@ class Encoder(tf_keras.Model):
                 fused=graph.fused_projections,
                 first_token_only=first_token_only,
                 padding_bias=graph.padding_bias,
-                local_blocks=graph.local_blocks,
+                in_blocks=graph.in_blocks,
             )
         return Block(
             config,
@@ -98,6 +98,7 @@ class Encoder(tf_keras.Model):
             first_token_only=first_token_only,
             attend_to_inputs=graph.attend_to_inputs and is_last,
             early_gamma=graph.early_gamma,
+            in_blocks=graph.in_blocks,
             scaled_residuals=[
                 path.removeprefix(f"layers.{index}.")
                 for path in graph.scaled_residuals

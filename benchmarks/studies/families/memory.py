@@ -82,7 +82,7 @@ def _attention(name: str, tokens: int, folder: Path) -> Configuration:
     from pocketbert.presets import preset
 
     config = preset("modernbert_base").config
-    layer = RotaryAttention(config, index=1, padding_bias=-1e9, local_blocks=name == _LOCAL)
+    layer = RotaryAttention(config, index=1, padding_bias=-1e9, in_blocks=name == _LOCAL)
     factors = np.random.default_rng(0).standard_normal([3, config.attention_size], np.float32)
 
     @tf.function(input_signature=[tf.TensorSpec([1, tokens], tf.int32, name="ids")], autograph=False)

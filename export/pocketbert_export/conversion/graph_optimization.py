@@ -13,6 +13,7 @@ import numpy as np
 
 from pocketbert.configs import BlockKind, EncoderConfig
 from pocketbert.layers.graph_form import GraphForm
+from pocketbert.layers.relative_attention import suits_blocks
 from pocketbert.model import Model
 from pocketbert.tasks.registry import get_task
 from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
@@ -103,12 +104,18 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations, length
         padding_bias=_PADDING_BIAS,
         scaled_residuals=scaled_residuals,
         early_gamma=config.layer_groups is not None,
-        local_blocks=config.rotary is None or not lengths or 2 * min(lengths) > 3 * config.rotary.window,
+        in_blocks=_suits_blocks(config, lengths),
     )
     optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
     for path, variable in optimized.weights_by_path().items():
         variable.assign(tensors[path])
     return optimized
+
+
+def _suits_blocks(config: EncoderConfig, lengths: Sequence[int]) -> bool:
+    if config.rotary is not None and lengths:
+        return 2 * min(lengths) > 3 * config.rotary.window
+    return suits_blocks(lengths)
 
 
 def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 
 import tensorflow as tf
@@ -48,6 +49,7 @@ class Block(tf_keras.layers.Layer):
         first_token_only: bool,
         attend_to_inputs: bool = False,
         early_gamma: bool = False,
+        in_blocks: bool = True,
         scaled_residuals: Collection[str] = (),
     ) -> None:
         super().__init__()
@@ -56,7 +58,7 @@ class Block(tf_keras.layers.Layer):
         value_size = config.block_size if source == "bottleneck" else config.hidden_size
         if config.bottleneck:
             self.bottleneck = Bottleneck(config, scale_residual="bottleneck" in scaled_residuals)
-        attention = RelativeAttention if config.relative else Attention
+        attention = functools.partial(RelativeAttention, in_blocks=in_blocks) if config.relative else Attention
         self.attention = attention(config, query_size, value_size, scale_residual="attention" in scaled_residuals)
         self.feed_forwards = [
             FeedForward(config, index, scale_residual=f"feed_forwards.{number}" in scaled_residuals)

@@ -22,8 +22,8 @@ class GraphForm:
       early_gamma: multiply by gamma before the division in the norm behind each layer. The converter folds a product
         with a constant into the dense layers behind it, so layers that share their weights would differ from the first
         one, which reads no norm, and the file would store queries, keys and values twice.
-      local_blocks: compute local attention in blocks for texts above 1.5 windows. Without, graphs for all lengths up to
-        1,024 tokens have the same operators.
+      in_blocks: compute local attention in blocks for texts above 1.5 windows, and products with distances in blocks
+        for even lengths. Without, graphs for all lengths up to 1,024 tokens have the same operators.
     """
 
     fused_projections: bool = False
@@ -32,4 +32,4 @@ class GraphForm:
     padding_bias: float = -1e9
     scaled_residuals: tuple[str, ...] = ()
     early_gamma: bool = False
-    local_blocks: bool = True
+    in_blocks: bool = True

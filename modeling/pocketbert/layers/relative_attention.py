@@ -46,15 +46,23 @@ class RelativeAttention(Attention):
       query_size: input width for queries and keys.
       value_size: input width for values.
       scale_residual: multiply the residual by a factor per feature.
+      in_blocks: see `GraphForm.in_blocks`.
     """
 
     def __init__(
-        self, config: EncoderConfig, query_size: int, value_size: int, *, scale_residual: bool = False
+        self,
+        config: EncoderConfig,
+        query_size: int,
+        value_size: int,
+        *,
+        scale_residual: bool = False,
+        in_blocks: bool = True,
     ) -> None:
         super().__init__(config, query_size, value_size, scale_residual=scale_residual)
         assert config.relative is not None
         self.scale = (3 * config.head_size) ** -0.5
         self._rows = distance_rows(config.relative, config.max_position_embeddings)
+        self._in_blocks = in_blocks
         self.relative_dropout = Dropout(config.hidden_dropout)
 
     def _logits(
@@ -71,8 +79,8 @@ class RelativeAttention(Attention):
             products = keys * (self._mapped(self.query, relative, rows) * self.scale)
             return contents + of_position + tf.reduce_sum(products, axis=-1)[:, :, tf.newaxis]
         key_rows, query_rows = self._rows_between(length - 1, -length - 1), self._rows_between(length, -length)[::-1]
-        of_position = by_distance(queries, self._mapped(self.key, relative, key_rows))
-        of_content = by_distance(keys, self._mapped(self.query, relative, query_rows) * self.scale)
+        of_position = by_distance(queries, self._mapped(self.key, relative, key_rows), self._in_blocks)
+        of_content = by_distance(keys, self._mapped(self.query, relative, query_rows) * self.scale, self._in_blocks)
         return contents + of_position + tf.transpose(of_content, [0, 1, 3, 2])
 
     def _rows_between(self, first: int | tf.Tensor, end: int | tf.Tensor) -> np.ndarray | tf.Tensor:
@@ -112,15 +120,20 @@ def distance_rows(relative: RelativeConfig, longest: int) -> np.ndarray:
 def num_exported_values(config: EncoderConfig, lengths: Sequence[int], *, first_token_only: bool = False) -> int:
     """Counts the constants for distances in a file with some lengths, which replace the table there.
 
-    Each layer has keys and queries. Two blocks of half of the tokens need three rows per token, one block of an odd
-    number two, and a single query one.
+    Each layer has keys and queries. Two blocks of half of the tokens need three rows per token, whole texts two, and a
+    single query one. If a length is odd, texts of all lengths are whole (`GraphForm.in_blocks`).
     """
-    whole, single = config.num_layers - first_token_only, int(first_token_only)
-    rows = sum((whole * (2 if length % 2 else 3) + single) * length for length in lengths)
-    return 2 * rows * config.attention_size
+    rows_a_token = 3 if suits_blocks(lengths) else 2
+    rows = (config.num_layers - first_token_only) * rows_a_token + first_token_only
+    return 2 * rows * config.attention_size * sum(lengths)
 
 
-def by_distance(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+def suits_blocks(lengths: Sequence[int]) -> bool:
+    """Returns whether products with distances can be computed in blocks in the graphs of all lengths."""
+    return not any(length % 2 for length in lengths)
+
+
+def by_distance(x: tf.Tensor, rows: tf.Tensor, in_blocks: bool = True) -> tf.Tensor:
     """Multiplies each token by the row of its distance to every token.
 
     With a known, even length, tokens are in two blocks: n tokens meet S + n - 1 distances only, which saves a quarter
@@ -130,11 +143,12 @@ def by_distance(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     Args:
       x: tokens, [B, N, S, d].
       rows: [1, N, 2S, d], row c for tokens i and j with j - i + S - 1 = c.
+      in_blocks: see `GraphForm.in_blocks`.
     Returns:
       Products of x[i] with the row for i and j, [B, N, S, S].
     """
     _, heads, length, width = x.shape
-    if length is None or length % 2:
+    if not in_blocks or length is None or length % 2:
         return _shifted(tf.matmul(x, rows, transpose_b=True))
     size = length // 2
     blocks = tf.reshape(x, [-1, 2 * heads, size, width])

@@ -29,10 +29,10 @@ class RotaryAttention(RoundingLayer):
       config: encoder's architecture, with `rotary`.
       index: layer number, counted from 0.
       padding_bias: see `GraphForm.padding_bias`.
-      local_blocks: see `GraphForm.local_blocks`.
+      in_blocks: see `GraphForm.in_blocks`.
     """
 
-    def __init__(self, config: EncoderConfig, index: int, padding_bias: float, local_blocks: bool = True) -> None:
+    def __init__(self, config: EncoderConfig, index: int, padding_bias: float, in_blocks: bool = True) -> None:
         super().__init__()
         assert config.rotary is not None
         hidden, size = config.hidden_size, config.attention_size
@@ -47,7 +47,7 @@ class RotaryAttention(RoundingLayer):
         self._num_heads, self._head_size = config.num_attention_heads, config.head_size
         self._window = config.rotary.window_of(index)
         self._theta = config.rotary.theta if self._window is None else config.rotary.local_theta
-        self._padding_bias, self._local_blocks = padding_bias, local_blocks
+        self._padding_bias, self._in_blocks = padding_bias, in_blocks
 
     def attend(
         self,
@@ -82,7 +82,7 @@ class RotaryAttention(RoundingLayer):
         needs_matrices = bool({"attention_logits", "attention_probs"} & set(wanted))
         vectors = dict(zip(ATTENTION_FEATURES[2:], (queries, keys, values), strict=True))
         length = count_of(keys)
-        if self._window is not None and self._local_blocks and all_rows and not needs_matrices:
+        if self._window is not None and self._in_blocks and all_rows and not needs_matrices:
             blocks = LocalBlocks(length, self._window)
             if blocks.pay:
                 context = self._attend_in_blocks(blocks, queries, keys, values, mask_bias, training)

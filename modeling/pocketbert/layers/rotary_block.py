@@ -27,7 +27,7 @@ class RotaryBlock(tf_keras.layers.Layer):
       fused: compute queries, keys and values as one matrix product.
       first_token_only: compute the output for the first token only.
       padding_bias: see `GraphForm.padding_bias`.
-      local_blocks: see `GraphForm.local_blocks`.
+      in_blocks: see `GraphForm.in_blocks`.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class RotaryBlock(tf_keras.layers.Layer):
         fused: bool,
         first_token_only: bool,
         padding_bias: float,
-        local_blocks: bool,
+        in_blocks: bool,
     ) -> None:
         super().__init__()
-        self.attention = RotaryAttention(config, index, padding_bias, local_blocks)
+        self.attention = RotaryAttention(config, index, padding_bias, in_blocks)
         self.feed_forwards = [GatedFeedForward(config)]
         self._centres = config.norm == "rms" and index == 0
         self._fused = fused

@@ -22,8 +22,8 @@ from pocketbert_export.tflite.graph import operator_name, read_model, write_mode
 from pocketbert_export.verification.weight_checks import check_weights, distance_tables
 
 # For 24 tokens, two blocks of 12 tokens meet 36 distances each. The converter quantizes these 2,160 values, and not the
-# 540 for 18 distances of 9 tokens.
-LENGTHS = (9, 24)
+# 900 for 10 tokens. With an odd length, whole texts of 24 tokens meet 48 distances.
+LENGTHS, WITH_ODD = (10, 24), (9, 24)
 CONFIG = tiny.DEBERTA.replace(num_layers=2)
 
 
@@ -47,7 +47,7 @@ def products(model: schema.ModelT, graph: schema.SubGraphT) -> Iterator[tuple[sc
                 yield operator, tensor
 
 
-def check_products(content: bytes) -> None:
+def check_products(content: bytes, *sizes_of_products: int) -> None:
     model, sizes = read_model(content), []
     for graph in model.subgraphs:
         names = Counter(operator_name(model, operator) for operator in graph.operators)
@@ -59,19 +59,19 @@ def check_products(content: bytes) -> None:
         for tensor in tensors:
             sizes.append(int(np.prod(tensor.shape)))
             assert tensor.type == (schema.TensorType.INT8 if sizes[-1] >= 1024 else schema.TensorType.FLOAT32)
-    assert sorted(sizes) == [270, 540, 540, 720, 2160, 2160]
+    assert sorted(sizes) == [*sizes_of_products]
 
 
 def test_dynamic_wi8_passes_the_gate(dynamic_wi8: bytes) -> None:
-    check_products(dynamic_wi8)
+    check_products(dynamic_wi8, 300, 720, 900, 900, 2160, 2160)
 
 
 @pytest.mark.one_of_each("dynamic_wi4")
 @pytest.mark.parametrize("recipe", ["dynamic_wi4", "float16"])
 def test_other_recipes_pass_the_gate(recipe: str, directory: Path, tmp_path: Path) -> None:
-    pb.export(directory, tmp_path / "bundle", recipe=recipe, lengths=LENGTHS)
+    pb.export(directory, tmp_path / "bundle", recipe=recipe, lengths=WITH_ODD)
     if recipe == "dynamic_wi4":
-        check_products((tmp_path / "bundle/model.tflite").read_bytes())
+        check_products((tmp_path / "bundle/model.tflite").read_bytes(), 270, 540, 540, 720, 1440, 1440)
 
 
 @pytest.mark.usefixtures("eager")
