@@ -88,8 +88,8 @@ def _attention(name: str, tokens: int, folder: Path) -> Configuration:
     @tf.function(input_signature=[tf.TensorSpec([1, tokens], tf.int32, name="ids")], autograph=False)
     def attend(ids: tf.Tensor) -> dict[str, tf.Tensor]:
         column = tf.cast(ids, tf.float32)[..., tf.newaxis]
-        vectors = [column * row for row in factors]
-        context, _ = layer.attend(*vectors, tf.zeros([1, 1, 1, tokens]))
+        queries, keys, values = (column * row for row in factors)
+        context, _ = layer.attend(queries, keys, values, tf.zeros([1, 1, 1, tokens]))
         return {"context": context}
 
     module = tf.Module()

@@ -63,7 +63,7 @@ def run(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = _table(folder, _QUICK_EXAMPLES if quick else EXAMPLES)
-        assert data.dev is not None
+        assert isinstance(data.train, Examples) and isinstance(data.dev, Examples)
         majority = majority_label_metrics(("accuracy",), data.train, data.dev)["accuracy"]
         records = [_record("SST-2", "most frequent label", "", majority, data.dev)]
         notes, networks, bundles = [], {}, {}
@@ -72,7 +72,7 @@ def run(quick: bool) -> dict[str, Any]:
             trained = pb.finetune(
                 write(data.train.texts, folder / family), data, folder / f"{family}-run", config=config
             )
-            networks[family] = trained.model_directory
+            networks[family] = Path(trained.model_directory)
             path = folder / f"{family}-bundle"
             bundles[family] = pb.export(trained.model, path, recipe=RECIPE, lengths=(_LENGTH,), examples=data)
             records += _scored(family, "network", trained.model, bundles[family], data.dev)
