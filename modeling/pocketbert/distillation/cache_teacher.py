@@ -21,10 +21,13 @@ from pocketbert.distillation.other_tokens import teacher_features
 from pocketbert.distillation.plan import DistillationPlan
 from pocketbert.distillation.teacher_cache_identity import teacher_cache_identity, watched
 from pocketbert.errors import UserError, raise_if_any
+from pocketbert.files import write_json
 from pocketbert.model import Model
 from pocketbert.notation import argument
 from pocketbert.progress import bar
+from pocketbert.training.run_folder import OPTIONS_FILE
 from pocketbert.training.stage import Stage
+from pocketbert.training.state import recorded_origin
 from pocketbert_runtime.rows import bucketed
 
 # The teacher's tokens per batch, so that short examples share a batch.
@@ -49,7 +52,8 @@ def cache_stages(
 
     Args:
       plan: distillation plan with the teacher's model directory.
-      output: teacher cache folder, with one subfolder per stage; pass it to `distill` as `CachedTeacher`.
+      output: teacher cache folder, with one subfolder per stage; pass it to `distill` as `CachedTeacher`. For a teacher
+        from the hub, `run.json` has its commit.
       dtype: type of the stored numbers; with int8, each vector has a float16 scale, and head outputs are float16.
       masks: encoding for the indices of kept activations, one of `INDEX_ENCODINGS`.
       overwrite: discard caches that are finished or were made from other data.
@@ -77,6 +81,9 @@ def cache_stages(
         for stage, examples in zip(stages, encoded, strict=True)
     ]
     with open_writers(plans, overwrite=overwrite) as writers:
+        if source := recorded_origin("teacher", plan.teacher_directory):
+            # A resumed command takes the commit from here.
+            write_json(Path(output) / OPTIONS_FILE, source)
         for stage, examples, writer in zip(stages, encoded, writers, strict=True):
             _write(teacher, plan.objective, stage, examples, writer)
     plan.cache_teacher_metrics(teacher, Path(output))

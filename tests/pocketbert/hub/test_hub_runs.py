@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tiny_distillation
 import tiny_finetuning
 from hub_stand_in import Hub
 
@@ -87,6 +88,33 @@ def test_bundle_of_a_model_on_the_hub(commits: list[str], tmp_path: Path, offlin
     # The same weights, so the same licence.
     assert (facts["license"], facts["base_model"]) == ("mit", f"lab/encoder@{commits[0]}")
     assert [*bundle.lengths] == [9]
+
+
+def test_teacher_cache_keeps_the_teachers_commit(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commits = []
+    for layers in (1, 2):
+        config = tiny_finetuning.CONFIG.replace(num_layers=layers)
+        folder = tiny_distillation.write_teacher(tmp_path / f"{layers}" / "teacher", config)
+        commits.append(hub.push("lab/teacher", folder))
+    rows = zip(["a good film", "a bad film"] * 9, tiny_distillation.TASK.labels * 9, strict=True)
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+    hub.repositories["lab/teacher"].branches["main"] = commits[0]
+    line = [
+        "cache-teacher",
+        "--method=tinybert",
+        "--teacher=hf:lab/teacher",
+        "--student=hf:lab/teacher",
+        f"--train-file={table}",
+    ]
+    line += ["--text-column=text", "--label-column=label", "--max-length=9", f"--output={tmp_path / 'cache'}"]
+    assert cli.main(line) == 0
+    shards = {path: path.read_bytes() for path in (tmp_path / "cache").rglob("shard-*")}
+    hub.repositories["lab/teacher"].branches["main"] = commits[1]
+    capsys.readouterr()
+    assert cli.main(line) == 0
+    assert f"hf:lab/teacher: resuming the run with its commit, {commits[0]}" in capsys.readouterr().err
+    assert shards and {path: path.read_bytes() for path in (tmp_path / "cache").rglob("shard-*")} == shards
 
 
 def test_interrupted_run_resumes_with_its_commit(
