@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ from pocketbert_runtime.embedding_config import EmbeddingConfig
 TEXTS = ["a lovely warm film", "the plot and the story of an actor scene", "dull"]
 WIDTH, OUTPUTS = tiny_finetuning.CONFIG.hidden_size, 11
 FLAGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
+
+
+# Documented by torch; its GELU is exact.
+ACTIVATIONS: dict[str, Any] = {
+    "torch.nn.modules.activation.Tanh": np.tanh,
+    "torch.nn.modules.activation.GELU": np.vectorize(lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2),
+    "torch.nn.modules.linear.Identity": lambda x: x,
+}
 
 
 def write_sentence_transformer(
@@ -75,8 +84,10 @@ def documented_vectors(folder: Path, pooling: str, *, dense: bool, normalize: bo
     if dense:
         weights = load_file(folder / "2_Dense/model.safetensors")
         inputs = vectors
-        vectors = np.tanh(inputs @ weights["linear.weight"].T + weights["linear.bias"])
-        if json.loads((folder / "2_Dense/config.json").read_text()).get("use_residual"):
+        content = json.loads((folder / "2_Dense/config.json").read_text())
+        activate = ACTIVATIONS[content["activation_function"]]
+        vectors = activate(inputs @ weights["linear.weight"].T + weights["linear.bias"])
+        if content.get("use_residual"):
             # sentence-transformers 6.2: another map without a bias, if the widths differ.
             vectors += inputs @ weights["residual.weight"].T if "residual.weight" in weights else inputs
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
@@ -104,6 +115,19 @@ def test_vectors_match_documented_arithmetic(tmp_path: Path, pooling: str, dense
     # A saved directory is one of sentence-transformers again.
     saved = documented_vectors(tmp_path / "saved", pooling, dense=dense, normalize=normalize)
     np.testing.assert_allclose(saved, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("activation", ["torch.nn.modules.activation.GELU", "torch.nn.modules.linear.Identity"])
+def test_dense_layer_has_its_activation(tmp_path: Path, activation: str) -> None:
+    folder = write_sentence_transformer(tmp_path / "model", "mean", dense=True, normalize=False)
+    path = folder / "2_Dense/config.json"
+    write(path, {**json.loads(path.read_text()), "activation_function": activation})
+    expected = documented_vectors(folder, "mean", dense=True, normalize=False)
+    model = pb.from_pretrained(folder)
+    np.testing.assert_allclose(embed(model), expected, rtol=0, atol=1e-5)
+    model.save_pretrained(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved/2_Dense/config.json").read_text())["activation_function"] == activation
 
 
 @pytest.mark.usefixtures("eager")
