@@ -72,7 +72,9 @@ class LocalBlocks:
         distances = tf.abs(tf.range(self._size)[:, tf.newaxis] - tf.range(-self._reach, self._size + self._reach))
         far = tf.constant(padding_bias, mask_bias.dtype)
         window = tf.where(distances <= self._half, tf.zeros_like(far), far)
-        return tf.minimum(tokens[:, tf.newaxis, :, tf.newaxis, :, 0], window)
+        # A file's slices have at most five axes, new ones included.
+        seen = self._size + 2 * self._reach
+        return tf.minimum(tf.reshape(tokens, [tf.shape(mask_bias)[0], 1, self._count, 1, seen]), window)
 
     @property
     def _missing(self) -> Any:

@@ -75,17 +75,21 @@ def test_folding_leaves_the_given_weights() -> None:
         np.testing.assert_array_equal(tensors[path], array)
 
 
-# 1.5 windows are 6 tokens: local attention has blocks.
-@pytest.mark.one_of_each("dynamic_wi8")
-@pytest.mark.parametrize("recipe", ["float32", "float16", "dynamic_wi8", "dynamic_wi4"])
-def test_files_pass_the_gate(recipe: str, tmp_path: Path) -> None:
+# 1.5 windows are 6 tokens: local attention has blocks in layer 2. The last layer computes the first token only, and
+# int4 rounds three random layers too much. float16 needs graphs with the same operators: lengths of whole blocks.
+@pytest.mark.one_of_each("dynamic_wi8-3-19")
+@pytest.mark.parametrize(
+    ("recipe", "layers", "longest"),
+    [("float32", 3, 19), ("float16", 3, 18), ("dynamic_wi8", 3, 19), ("dynamic_wi4", 2, 19)],
+)
+def test_files_pass_the_gate(recipe: str, layers: int, longest: int, tmp_path: Path) -> None:
     rotary = RotaryConfig(theta=160000.0, local_theta=10000.0, window=4, global_every=3)
     sizes = {"hidden_size": 64, "embedding_size": 64, "num_attention_heads": 2, "head_size": 32}
-    config = tiny.MODERNBERT.replace(**sizes, intermediate_size=96, num_layers=2, rotary=rotary)
+    config = tiny.MODERNBERT.replace(**sizes, intermediate_size=96, num_layers=layers, rotary=rotary)
     # Smaller weights: random attention at 0.2 amplifies rounding, in a BERT as well.
     config = config.replace(initializer_range=0.05)
     teacher = tiny_distillation.write_teacher(tmp_path / "model", config)
-    bundle = pb.export(teacher, tmp_path / "bundle", recipe=recipe, lengths=(8, 19))
+    bundle = pb.export(teacher, tmp_path / "bundle", recipe=recipe, lengths=(8, longest))
     assert json.loads((tmp_path / "bundle/verification.json").read_text())["passed"]
     if recipe == "dynamic_wi8":
         interpreter = Interpreter(str(bundle.model_path))
