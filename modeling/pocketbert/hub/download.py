@@ -114,12 +114,21 @@ def _download(client: Any, name: HubName, *, keras: bool) -> Path:
         log_info(f"downloading {exact}: {size} in {len(missing)} files, licence {licence}, into {repository}")
     for file in missing:
         get(file)
+    # For use without a connection. Only now, so that they name a complete snapshot.
+    records = {_mark(repository, info.sha): ""}
     if not is_commit(name.revision):
-        # For use without a connection. Only now, so that it names a complete snapshot.
-        ref = repository / "refs" / name.revision
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        write_text(ref, info.sha)
+        records[repository / "refs" / name.revision] = info.sha
+    # A shared cache may be read-only; now there is a connection.
+    with contextlib.suppress(OSError, UserError):
+        for path, content in records.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, content)
     return snapshot
+
+
+def _mark(repository: Path, commit: str) -> Path:
+    """A file that says that `_download` has completed a commit's snapshot."""
+    return repository / "pocketbert" / commit
 
 
 def _cached(name: HubName, failure: _Failed, *, keras: bool) -> Path:
@@ -133,7 +142,12 @@ def _cached(name: HubName, failure: _Failed, *, keras: bool) -> Path:
     elif not has_weights(snapshot, keras=keras):
         copy = f"the copy in {snapshot} is incomplete"
     else:
-        log_info(f"{name}: {failure.reason}; using commit {commit} from the cache")
+        hint = (
+            ""
+            if _mark(repository, commit).exists()
+            else "; another program downloaded it, perhaps without tokenizer or pooling; connect once to complete it"
+        )
+        log_info(f"{name}: {failure.reason}; using commit {commit} from the cache{hint}")
         return snapshot
     raise UserError(f"{name}: {failure.reason}, and {copy}; {failure.remedy}")
 

@@ -64,7 +64,7 @@ def select_files(name: HubName, listed: Iterable[str], modules: Path, *, keras: 
 
 
 def has_weights(snapshot: Path, *, keras: bool) -> bool:
-    """Whether a snapshot has a model's weights. They come last, so it then has all other files, too."""
+    """Whether a snapshot has a model's weights. `download` takes them last, so its own snapshot then is complete."""
     for folder in (snapshot, *(snapshot / name for name in module_folders(snapshot / MODULES_NAME))):
         if (folder / _WEIGHTS).exists() or (keras and (folder / _KERAS).exists()):
             return True

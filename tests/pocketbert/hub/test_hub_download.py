@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -187,6 +188,31 @@ def test_no_file_leaves_the_snapshot(hub: Hub, tmp_path: Path, cache: Path) -> N
     assert {path.name for path in folder.rglob("*")} == READ | {"modules.json"}
     with pytest.raises(UserError, match="must be a folder beside modules.json"):
         read_directory(folder)
+
+
+def test_read_only_cache_with_the_model_is_enough(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = download(NAME)
+
+    def refused(path: Path, content: str) -> None:
+        raise UserError(f"{path} cannot be written (Permission denied); choose another output")
+
+    # Root may write everywhere.
+    monkeypatch.setattr("pocketbert.hub.download.write_text", refused)
+    assert download(NAME) == folder
+
+
+def test_copy_from_another_program_may_be_incomplete(
+    hub: Hub, offline: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = download(NAME)
+    offline()
+    capsys.readouterr()
+    assert download(NAME) == folder
+    assert "another program" not in capsys.readouterr().err
+    # Another program's download has no such mark.
+    shutil.rmtree(folder.parents[1] / "pocketbert")
+    assert download(NAME) == folder
+    assert "another program downloaded it, perhaps without tokenizer or pooling; connect" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cut", ["tokenizer_config.json", "model.safetensors"])
