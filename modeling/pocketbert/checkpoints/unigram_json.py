@@ -16,6 +16,7 @@ from pocketbert_runtime.tokenizers.albert_text import is_split_again
 from pocketbert_runtime.tokenizers.layouts import LAYOUTS, NORMAL, UnigramLayout
 from pocketbert_runtime.tokenizers.sentencepiece_model import (
     layout_tokens,
+    make_model,
     read_model,
     scored_subwords,
     subword_problems,
@@ -35,10 +36,12 @@ _METASPACE: dict[str, tuple[object, ...]] = {
 }
 # sentencepiece's removal of repeated spaces and of those at the ends, as transformers writes it.
 _STRIP: dict[str, tuple[object, ...]] = {"type": ("Strip",), "strip_left": (False, True), "strip_right": (True,)}
-_SPACES: tuple[dict[str, tuple[object, ...]], ...] = (
-    _STRIP,
-    {"type": ("Replace",), "pattern": ({"Regex": " {2,}"},), "content": (" ", "▁")},
-)
+_REPEATED: dict[str, tuple[object, ...]] = {
+    "type": ("Replace",),
+    "pattern": ({"Regex": " {2,}"},),
+    "content": (" ", "▁"),
+}
+_SPACES = (_STRIP, _REPEATED)
 # As sentencepiece, whose normalizer has made spaces of other white space. WhitespaceSplit also splits at U+0085.
 _SPACE_SPLIT = {"type": "Split", "pattern": {"Regex": " "}, "behavior": "Removed", "invert": False}
 # `albert_text`; sentencepiece's normalizer does not know this white space of Python's.
@@ -61,7 +64,8 @@ def parse_unigram(parts: Mapping[str, Any], layout: UnigramLayout, problems: lis
     model = component(parts, "model", {**_UNIGRAM, "unk_id": (unknown,)}, problems)
     pre_tokenizers = sequence(parts.get("pre_tokenizer"), "pretokenizers")
     keeps_space = len(pre_tokenizers) == 1
-    if len(pre_tokenizers) == 2 and pre_tokenizers[0] in ({"type": "WhitespaceSplit"}, _SPACE_SPLIT):
+    splits_white = pre_tokenizers[:1] == [{"type": "WhitespaceSplit"}]
+    if len(pre_tokenizers) == 2 and (splits_white or pre_tokenizers[0] == _SPACE_SPLIT):
         pre_tokenizers = pre_tokenizers[1:]
     if len(pre_tokenizers) != 1:
         problems.append(f"pre_tokenizer must be Metaspace; received {parts.get('pre_tokenizer')!r:.60}")
@@ -73,8 +77,15 @@ def parse_unigram(parts: Mapping[str, Any], layout: UnigramLayout, problems: lis
     )
     normalizers = _without_cleaning(sequence(parts.get("normalizer"), "normalizers"), layout, problems)
     charsmap = _charsmap(normalizers, problems)
-    if keeps_space and not any(_matches(part, _STRIP) for part in normalizers):
-        log_info("tokenizer.json makes white space at the end of a text a token; here it is dropped")
+    if splits_white and not _makes_spaces(charsmap):
+        log_info(
+            "tokenizer.json splits texts at tabs, line ends and other white space, which its normalizer does not make "
+            "spaces; here only a space splits, so replace them in your texts"
+        )
+    kept = {"at the end of a text": _STRIP, "repeated or at the start of a text": _REPEATED}
+    kept = {where: part for where, part in kept.items() if not any(_matches(other, part) for other in normalizers)}
+    if keeps_space and kept:
+        log_info(f"tokenizer.json makes white space {' and '.join(kept)} a token; here it is dropped")
     entries = model.get("vocab")
     if not isinstance(entries, list) or not all(
         isinstance(entry, list)
@@ -225,6 +236,21 @@ def _charsmap(normalizers: Sequence[Any], problems: list[str]) -> bytes:
         else:
             is_start &= _matches(part, _STRIP)
     return charsmap
+
+
+def _makes_spaces(charsmap: bytes) -> bool:
+    """Whether sentencepiece's normalizer makes one space of each kind of white space in its own rules."""
+    import sentencepiece
+
+    content = make_model([], charsmap).SerializeToString()
+    options: dict[str, Any] = {"add_dummy_prefix": False, "escape_whitespaces": False}
+    options["remove_extra_whitespaces"] = False
+    try:
+        core: Any = sentencepiece.SentencePieceNormalizer(model_proto=content, **options)
+        return bool(core.normalize("\t\n\r\u00a0\u2003\u3000") == 6 * " ")
+    except RuntimeError:
+        # A damaged map; the tokenizer's own error says so.
+        return True
 
 
 def _matches(part: Any, accepted: Mapping[str, tuple[object, ...]]) -> bool:

@@ -192,6 +192,30 @@ def test_unigram_components_are_refused(xlm_r: Path, change: Any, message: str) 
     refused(xlm_r, f"tokenizer.json: .*{message}")
 
 
+def test_white_space_that_does_not_split_is_named(xlm_r: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A Unigram that the library `tokenizers` has trained has no normalizer: its tabs split words, ours are unknown."""
+    content = content_of(xlm_r)
+    splits = [{"type": "WhitespaceSplit"}, content["pre_tokenizer"]]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
+    (xlm_r / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    (xlm_r / "sentencepiece.bpe.model").unlink()
+    pb.from_pretrained(xlm_r)
+    assert "only a space splits" not in capfd.readouterr().err
+    content["normalizer"] = None
+    (xlm_r / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    pb.from_pretrained(xlm_r)
+    assert "splits texts at tabs, line ends and other white space" in capfd.readouterr().err
+
+
+def test_white_space_that_is_dropped_is_named(xlm_r: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    content = content_of(xlm_r)
+    (xlm_r / "sentencepiece.bpe.model").unlink()
+    del content["normalizer"]["normalizers"][2]
+    (xlm_r / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    pb.from_pretrained(xlm_r)
+    assert "makes white space repeated or at the start of a text a token; here it is dropped" in capfd.readouterr().err
+
+
 def test_broken_character_map_is_not_converted(xlm_r: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = content_of(xlm_r)
     (xlm_r / "sentencepiece.bpe.model").unlink()
