@@ -22,7 +22,7 @@ FIXED: dict[str, object] = {
     "pruned_heads": {},
 }
 # The same for keys that change only a masked-LM head.
-FIXED_OF_HEADS: dict[str, object] = {"tie_word_embeddings": True, "tie_weights_": True}
+FIXED_OF_MASKED_LM: dict[str, object] = {"tie_word_embeddings": True, "tie_weights_": True}
 # Keys that repeat another key (emb_size: Huawei's TinyBERT).
 SAME_AS = {"emb_size": "hidden_size"}
 # Keys that change neither weights nor outputs. No class reads those in the last two lines, from Google and Huawei.

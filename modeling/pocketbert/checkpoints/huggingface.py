@@ -71,9 +71,10 @@ def read_config(
     problems: list[str] = []
     block = own_block(content, {"pooler", "tasks"}, problems)
     same_as = {**family.same_as, **keys.SAME_AS}
-    of_heads = {**keys.FIXED_OF_HEADS, **family.fixed_of_heads}
+    of_masked_lm = {**keys.FIXED_OF_MASKED_LM, **family.fixed_of_masked_lm}
+    of_heads = {*of_masked_lm, *family.fixed_of_sentence_heads}
     others = {"model_type", OWN_KEY, *same_as, *keys.TASK_KEYS, *keys.HARMLESS, *of_heads, *family.harmless}
-    fixed = {**keys.FIXED, **family.fixed, **({} if headless else of_heads)}
+    fixed = {key: value for key, value in {**keys.FIXED, **family.fixed}.items() if key not in family.harmless}
     values = family.bert_values(read_values(content, family.keys, fixed=fixed, known=others, problems=problems))
     for key, same in same_as.items():
         if key in content and content[key] != values.get(same):
@@ -87,10 +88,15 @@ def read_config(
             f"{family.class_prefix}'s masked-LM head always uses {required}, so hidden_act must be {required}; "
             f"received {values.get('hidden_act')!r}"
         )
+    sentence = not headless and any(task.rules.head == "sentence" for task in tasks)
     problems += [
-        f"{key} must be {value!r} with a masked-LM head; received {values[key]!r}; {load_headless()}"
-        for key, value in family.fixed_of_masked_lm.items()
-        if masked_lm and values.get(key, value) != value
+        f"{key} must be {value!r} with a {head} head; received {content[key]!r}; {load_headless()}"
+        for head, is_there, rules in (
+            ("masked-LM", masked_lm, of_masked_lm),
+            ("sentence", sentence, family.fixed_of_sentence_heads),
+        )
+        for key, value in rules.items()
+        if is_there and content.get(key, value) != value
     ]
     raise_if_any(problems, "config.json")
     assert config is not None
@@ -210,8 +216,10 @@ def _tasks(
     # Pretraining checkpoints such as bert-base-uncased name one class and have the other head, too.
     if config is not None:
         kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
-    default_dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
-    dropout = options.get("classifier_dropout", 0.0) if "classifier_dropout" in present else default_dropout
+    dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
+    # A family with another key for it does not read this one.
+    if "classifier_dropout" in present and family_of(content["model_type"]).key("classifier_dropout") in present:
+        dropout = options.get("classifier_dropout", 0.0)
     activation = cross_encoder_activation(present, len(labels), kinds, problems)
     key = family_of(content["model_type"]).pooling_key
     pooling: Literal["mean"] | None = "mean" if key and values.get(key) == "mean" else None

@@ -85,8 +85,8 @@ def test_other_keys_are_honoured(changes: dict[str, Any], fields: dict[str, Any]
         ("", {"embedding_size": 10}, "embedding_size must equal hidden_size=20; received 10"),
         ("", {"pooler_hidden_size": 10}, "pooler_hidden_size must equal hidden_size=20; received 10"),
         ("", {"cls_dropout": "a"}, "cls_dropout must be of type float; received 'a'"),
-        ("", {**CLASSIFIER, "pooler_dropout": 0.1}, "pooler_dropout must be 0; received 0.1"),
-        ("", {**CLASSIFIER, "pooler_hidden_act": "tanh"}, "pooler_hidden_act must be 'gelu'; received 'tanh'"),
+        ("", {**CLASSIFIER, "pooler_dropout": 0.1}, "pooler_dropout must be 0 with a sentence head; received 0.1"),
+        ("", {**CLASSIFIER, "pooler_hidden_act": "tanh"}, "pooler_hidden_act must be 'gelu' with a sentence head"),
         ("", {**MASKED_LM, "legacy": False}, "legacy must be True with a masked-LM head; received False"),
         ("", {"num_labels_": 3}, "key 'num_labels_' is unknown"),
     ],
@@ -100,9 +100,22 @@ def test_keys_that_change_the_outputs_are_refused(removed: str, changes: dict[st
 def test_keys_of_heads_count_with_heads_only() -> None:
     config, tasks = read(**CLASSIFIER, pooler_dropout=0.1, pooler_hidden_act="tanh", headless=True)
     assert config == tiny_deberta()
+    # transformers' class for tokens has no pooler.
+    _, (task,) = read(architectures=["DebertaV2ForTokenClassification"], pooler_dropout=0.1, tie_word_embeddings=False)
+    assert task.kind == "token_classification"
 
 
-@pytest.mark.parametrize(("key", "dropout"), [({}, 0.1), ({"cls_dropout": 0.0}, 0.0), ({"cls_dropout": None}, 0.1)])
+@pytest.mark.parametrize(
+    ("key", "dropout"),
+    [
+        ({}, 0.1),
+        ({"cls_dropout": 0.0}, 0.0),
+        ({"cls_dropout": None}, 0.1),
+        # transformers' class does not read BERT's key.
+        ({"cls_dropout": 0.2, "classifier_dropout": 0.3}, 0.2),
+        ({"classifier_dropout": 0.3}, 0.1),
+    ],
+)
 def test_head_has_its_own_dropout_or_that_of_the_states(key: dict[str, Any], dropout: float) -> None:
     (task,) = read(**CLASSIFIER, **key)[1]
     assert task.dropout == dropout

@@ -73,7 +73,10 @@ def test_missing_extra_and_misshapen_tensors_are_listed_together(written):
         ({"hidden_act": "swish"}, "hidden_act must be one of gelu, .*; received 'swish'"),
         ({"num_attention_heads": 3}, "hidden_size must be a multiple of num_attention_heads; received 20 and 3"),
         ({"is_decoder": True}, "is_decoder must be False; received True"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings must be True; received False"),
+        (
+            {"architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
+            "tie_word_embeddings must be True with a ma",
+        ),
         ({"vocab_size": "31"}, "vocab_size must be of type int; received '31'"),
         ({"hidden_dropout_prob": 1.5}, r"hidden_dropout must lie in \[0, 1\); received 1.5"),
         ({"architectures": ["BertForMultipleChoice"]}, "received 'BertForMultipleChoice'"),
@@ -328,7 +331,10 @@ def test_mutated_directories_load_or_are_refused(written):
         ({"dim": 21}, "dim must be a multiple of n_heads; received 21 and 4"),
         ({"dim": "20"}, "dim must be of type int; received '20'"),
         ({"hidden_size": 20}, "key 'hidden_size' is unknown"),
-        ({"tie_weights_": False}, "tie_weights_ must be True; received False"),
+        (
+            {"tie_weights_": False, "architectures": ["DistilBertForMaskedLM"]},
+            "tie_weights_ must be True with a masked",
+        ),
         ({"activation": "swish"}, "activation must be one of gelu"),
         ({"architectures": ["DistilBertForMultipleChoice"]}, "received 'DistilBertForMultipleChoice'"),
         ({"architectures": ["DistilBertForNextSentencePrediction"]}, "architectures must be one of DistilBertModel"),

@@ -109,7 +109,7 @@ FAMILY = DebertaV2(
     },
     renamed={"cls_dropout": "classifier_dropout"},
     fixed={"conv_kernel_size": 0},
-    fixed_of_heads={"pooler_dropout": 0, "pooler_hidden_act": "gelu"},
+    fixed_of_sentence_heads={"pooler_dropout": 0, "pooler_hidden_act": "gelu"},
     fixed_of_masked_lm={"legacy": True},
     same_as={"embedding_size": "hidden_size", "pooler_hidden_size": "hidden_size"},
     written={

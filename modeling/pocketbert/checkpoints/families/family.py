@@ -26,10 +26,11 @@ class Family:
       renamed: this family's key → BERT's key for the same value.
       implied: BERT's key → value, for keys that this family's configuration class lacks.
       fixed: keys that change the mathematics → the only supported value, besides those of all families.
-      fixed_of_heads: the same for keys that change only the heads.
-      fixed_of_masked_lm: the same for keys in `keys` that change only a masked-LM head.
+      fixed_of_sentence_heads: the same for keys that change only heads for sentences.
+      fixed_of_masked_lm: the same for keys that change only a masked-LM head.
       same_as: keys that repeat another key, besides those of all families.
-      harmless: keys that change neither weights nor outputs, besides those of all families.
+      harmless: keys that change neither weights nor outputs, besides those of all families; also keys that all other
+        families fix.
       written: further keys that transformers writes, with their values.
       names: part of BERT's tensor names → part of this family's, in the order of replacement.
       sentence_dense: BERT's name for the linear map before a sentence head's last one, on an encoder without a pooler.
@@ -65,7 +66,7 @@ class Family:
     renamed: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, object] = field(default_factory=dict)
     fixed: Mapping[str, object] = field(default_factory=dict)
-    fixed_of_heads: Mapping[str, object] = field(default_factory=dict)
+    fixed_of_sentence_heads: Mapping[str, object] = field(default_factory=dict)
     fixed_of_masked_lm: Mapping[str, object] = field(default_factory=dict)
     same_as: Mapping[str, str] = field(default_factory=dict)
     harmless: Collection[str] = ()
