@@ -220,6 +220,9 @@ def _tasks(
     # A family with another key for it does not read this one.
     if "classifier_dropout" in present and family_of(content["model_type"]).key("classifier_dropout") in present:
         dropout = options.get("classifier_dropout", 0.0)
+    of_tokens = (
+        values.get("hidden_dropout_prob", 0.0) if family_of(content["model_type"]).tokens_drop_states else dropout
+    )
     activation = cross_encoder_activation(present, len(labels), kinds, problems)
     key = family_of(content["model_type"]).pooling_key
     pooling: Literal["mean"] | None = "mean" if key and values.get(key) == "mean" else None
@@ -237,7 +240,7 @@ def _tasks(
                     kind=kind,
                     name=options.get("finetuning_task", ""),
                     labels=labels if rules.min_labels else (),
-                    dropout=float(dropout) if _has_dropout(rules) else 0.0,
+                    dropout=float(dropout if rules.head == "sentence" else of_tokens) if _has_dropout(rules) else 0.0,
                     pooling=pooling if rules.head == "sentence" else None,
                     activation=activation if rules.num_outputs == 1 else None,
                 )

@@ -121,6 +121,11 @@ def test_head_has_its_own_dropout_or_that_of_the_states(key: dict[str, Any], dro
     assert task.dropout == dropout
 
 
+def test_head_for_tokens_has_the_dropout_of_the_states() -> None:
+    (task,) = read(architectures=["DebertaV2ForTokenClassification"], cls_dropout=0.3)[1]
+    assert task.dropout == PUBLISHED["hidden_dropout_prob"]
+
+
 @pytest.mark.parametrize(
     "config",
     [

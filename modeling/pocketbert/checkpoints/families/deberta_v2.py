@@ -127,6 +127,7 @@ FAMILY = DebertaV2(
     sentence_dense="pooler.dense",
     head_activation="gelu",
     head_drops_inputs=False,
+    tokens_drop_states=True,
     has_next_sentence=False,
     # Positions for the authors' decoder, and the heads of the pretraining.
     unread_tensors=("deberta.embeddings.position_embeddings.", "lm_predictions.", "mask_predictions."),

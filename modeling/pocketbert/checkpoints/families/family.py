@@ -38,6 +38,7 @@ class Family:
       pooler_in_head: whether transformers' sentence head owns the pooler's linear map.
       head_activation: activation between a sentence head's two linear maps on an encoder without a pooler.
       head_drops_inputs: whether such a head has dropout before the first map, too.
+      tokens_drop_states: whether a head for tokens has the hidden states' dropout, whatever `classifier_dropout` says.
       pooling_key: key for what a sentence head reads, `cls` for the first token or `mean`; empty for the first token.
       has_prediction_layers: whether each head begins with a linear map without bias, gelu and a norm (ModernBERT).
       has_next_sentence: whether the family is pretrained with next sentences.
@@ -76,6 +77,7 @@ class Family:
     pooler_in_head: bool = False
     head_activation: Literal["tanh", "relu", "gelu"] = "tanh"
     head_drops_inputs: bool = True
+    tokens_drop_states: bool = False
     pooling_key: str = ""
     has_prediction_layers: bool = False
     has_next_sentence: bool = True
