@@ -88,9 +88,11 @@ def test_headless_loads_what_the_message_refuses(classifier: Path, change: Any, 
         np.testing.assert_array_equal(outputs[name], values)
 
 
-def test_separate_table_counts_for_heads_only(classifier: Path) -> None:
+def test_separate_table_counts_for_masked_lm_only(classifier: Path) -> None:
     untied(classifier)
-    with pytest.raises(UserError, match="tie_word_embeddings must be True; received False"):
+    assert pb.from_pretrained(classifier).tasks == (tiny_finetuning.TASK,)
+    edit(classifier / "config.json", architectures=["BertForMaskedLM"])
+    with pytest.raises(UserError, match="tie_word_embeddings must be True with a masked-LM head; received False"):
         pb.from_pretrained(classifier)
     assert pb.from_pretrained(classifier, headless=True).tasks == ()
 
