@@ -21,7 +21,7 @@ from pocketbert_bench.configurations import Call, Configuration
 from pocketbert_bench.host import Schedule
 
 if TYPE_CHECKING:
-    from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
+    pass
 
 LENGTH = 128
 RECIPE = "dynamic_wi8"
@@ -63,9 +63,14 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def our_export(
-    name: str, folder: Path, graph_optimizations: GraphOptimizations | None = None, label: str = "PocketBERT"
+    name: str,
+    folder: Path,
+    label: str = "PocketBERT",
+    *,
+    config: EncoderConfig | None = None,
+    length: int = LENGTH,
 ) -> Configuration:
-    """Exports the preset's classifier at `LENGTH`, with some graph optimizations or the default ones."""
+    """Exports a classifier with the preset of this name, or another architecture."""
     import pocketbert as pb
     from pocketbert_export.conversion.convert import to_tflite
     from pocketbert_export.conversion.graph_optimization import optimize_graph
@@ -73,14 +78,13 @@ def our_export(
     from pocketbert_export.recipes import get_recipe
     from pocketbert_runtime.bundles.description import signature_name
 
-    model = pb.from_preset(name, [TASK], seed=0)
+    recipe = get_recipe(RECIPE)
+    model = pb.from_preset(config or name, [TASK], seed=0)
     move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
     path = folder / f"{label}.tflite"
-    path.write_bytes(
-        to_tflite(optimize_graph(model, graph_optimizations or GraphOptimizations()), [LENGTH], get_recipe(RECIPE))
-    )
-    calls = baseline_calls.calls_with_answers(model, LENGTH, signature_name(LENGTH))
-    return _configuration(label, name, path, calls)
+    path.write_bytes(to_tflite(optimize_graph(model, GraphOptimizations().for_recipe(recipe)), [length], recipe))
+    calls = baseline_calls.calls_with_answers(model, length, signature_name(length))
+    return replace(_configuration(label, name, path, calls), length=length)
 
 
 def move_norms(weights: Mapping[str, Any]) -> None:

@@ -12,14 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pocketbert.configs import EncoderConfig, TaskConfig
 from pocketbert.presets import preset
-from pocketbert_bench import baseline_calls, host, machine, results
-from pocketbert_bench.configurations import Configuration
-from studies.against_transformers.latency import FULL, QUICK, move_norms
+from pocketbert_bench import host, machine, results
+from studies.against_transformers.latency import FULL, QUICK, our_export
 
-RECIPE = "dynamic_wi8"
-TASK = TaskConfig(kind="classification", name="random", labels=("negative", "positive"))
 BERT = preset("minilmv2_6l_384d").config.replace(num_attention_heads=6, head_size=64)
 _SIZES: dict[str, Any] = {"num_layers": 6, "vocab_size": BERT.vocab_size, "pad_token_id": BERT.pad_token_id}
 DEBERTA = preset("deberta_v3_xsmall").config.replace(**_SIZES)
@@ -27,7 +23,7 @@ DEBERTA = preset("deberta_v3_xsmall").config.replace(**_SIZES)
 MODERNBERT = preset("modernbert_base").config.replace(
     **_SIZES, hidden_size=384, embedding_size=384, num_attention_heads=6, intermediate_size=1024
 )
-_NETWORKS = {"ModernBERT": MODERNBERT, "DeBERTa-v3": DEBERTA}
+_NETWORKS = {"ModernBERT": MODERNBERT, "DeBERTa-v3": DEBERTA, "BERT": BERT}
 # Length in tokens → largest latency ÷ BERT's, or None.
 TARGETS: dict[int, dict[str, float | None]] = {
     32: {"ModernBERT": None, "DeBERTa-v3": None},
@@ -44,7 +40,8 @@ def run(quick: bool) -> dict[str, Any]:
     for length, targets in TARGETS.items():
         with tempfile.TemporaryDirectory() as folder:
             files = [
-                _export(name, config, length, Path(folder)) for name, config in (_NETWORKS | {"BERT": BERT}).items()
+                our_export(f"{name} 6x384", Path(folder), name, config=config, length=length)
+                for name, config in _NETWORKS.items()
             ]
             *others, bert = host.measure(files, QUICK if quick else FULL)
         measurements += [*others, bert]
@@ -68,30 +65,4 @@ def run(quick: bool) -> dict[str, Any]:
             on=before,
             created=created,
         )
-    )
-
-
-def _export(name: str, config: EncoderConfig, length: int, folder: Path) -> Configuration:
-    import pocketbert as pb
-    from pocketbert_export.conversion.convert import to_tflite
-    from pocketbert_export.conversion.graph_optimization import optimize_graph
-    from pocketbert_export.conversion.graph_optimization_options import GraphOptimizations
-    from pocketbert_export.recipes import get_recipe
-    from pocketbert_runtime.bundles.description import signature_name
-
-    recipe = get_recipe(RECIPE)
-    model = pb.from_preset(config, [TASK], seed=0)
-    move_norms({path: weight for path, weight in model.weights_by_path().items() if path.endswith((".gamma", ".beta"))})
-    path = folder / f"{name}.tflite"
-    path.write_bytes(to_tflite(optimize_graph(model, GraphOptimizations().for_recipe(recipe)), [length], recipe))
-    return Configuration(
-        label=name,
-        model=f"{name} 6x384",
-        recipe=RECIPE,
-        model_path=path,
-        length=length,
-        threads=1,
-        calls=baseline_calls.calls_with_answers(model, length, signature_name(length)),
-        weights="random",
-        relative_tolerance=baseline_calls.TOLERANCE[RECIPE],
     )

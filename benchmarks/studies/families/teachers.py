@@ -5,7 +5,7 @@ ELECTRA's, their tokenizers are trained on the same sentences. Each network is f
 sentences of SST-2, and exported as `dynamic_wi8` through the gate, with SST-2's dev set. The DeBERTa and the ModernBERT
 then teach a student with three layers of all-MiniLM and its WordPiece. Another student learns the labels of the same
 table. The dev set tells how often each answers like the teacher. The teachers are poor, since nothing was pretrained:
-the study is about learning from another tokenizer. It takes about 25 minutes on two cores.
+the study is about learning from another tokenizer.
 
     python -m studies families/teachers
 """

@@ -104,18 +104,14 @@ def optimize_graph(model: Model, graph_optimizations: GraphOptimizations, length
         padding_bias=_PADDING_BIAS,
         scaled_residuals=scaled_residuals,
         early_gamma=config.layer_groups is not None,
-        in_blocks=_suits_blocks(config, lengths),
+        in_blocks=suits_blocks(lengths)
+        if config.rotary is None
+        else all(2 * length > 3 * config.rotary.window for length in lengths),
     )
     optimized = Model(config, model.tasks, model.tokenizer, graph, initialize=False)
     for path, variable in optimized.weights_by_path().items():
         variable.assign(tensors[path])
     return optimized
-
-
-def _suits_blocks(config: EncoderConfig, lengths: Sequence[int]) -> bool:
-    if config.rotary is not None and lengths:
-        return 2 * min(lengths) > 3 * config.rotary.window
-    return suits_blocks(lengths)
 
 
 def fold_no_norm(config: EncoderConfig, tensors: Tensors) -> Tensors:

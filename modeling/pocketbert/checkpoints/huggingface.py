@@ -81,22 +81,21 @@ def read_config(
             problems.append(f"{key} must equal {same}={values.get(same)}; received {content[key]!r}")
     config = _encoder_config(family, values, block.get("pooler"), tensor_names, problems)
     tasks = _tasks(content, block, values, config, tensor_names, [] if headless else problems)
-    masked_lm = not headless and any(task.rules.head == "masked_lm" for task in tasks)
+    heads = {task.rules.head for task in tasks if not headless}
+    masked_lm = "masked_lm" in heads
     required = family.masked_lm_activation
     if masked_lm and required not in ("", values.get("hidden_act")):
         problems.append(
             f"{family.class_prefix}'s masked-LM head always uses {required}, so hidden_act must be {required}; "
             f"received {values.get('hidden_act')!r}"
         )
-    sentence = not headless and any(task.rules.head == "sentence" for task in tasks)
+    rules: dict[str, Mapping[str, object]] = {"masked-LM": of_masked_lm if masked_lm else {}}
+    rules["sentence"] = family.fixed_of_sentence_heads if "sentence" in heads else {}
     problems += [
         f"{key} must be {value!r} with a {head} head; received {content[key]!r}; {load_headless()}"
-        for head, is_there, rules in (
-            ("masked-LM", masked_lm, of_masked_lm),
-            ("sentence", sentence, family.fixed_of_sentence_heads),
-        )
-        for key, value in rules.items()
-        if is_there and content.get(key, value) != value
+        for head, fixed_values in rules.items()
+        for key, value in fixed_values.items()
+        if content.get(key, value) != value
     ]
     raise_if_any(problems, "config.json")
     assert config is not None
@@ -212,19 +211,18 @@ def _tasks(
         problems.append(f"problem_type must be one of {', '.join(by_problem_type)}; received {problem_type!r}")
     usual = "regression" if len(labels) == 1 else _PROBLEM_TYPE
     classifier = by_problem_type.get(problem_type or usual, by_problem_type[_PROBLEM_TYPE])
-    kinds = _kinds(family_of(content["model_type"]), options, classifier, problems)
+    family = family_of(content["model_type"])
+    kinds = _kinds(family, options, classifier, problems)
     # Pretraining checkpoints such as bert-base-uncased name one class and have the other head, too.
     if config is not None:
         kinds |= {kind for kind in PRETRAINING_HEADS if has_head(config, TaskConfig(kind=kind), tensor_names)}
     dropout = values.get("classifier_dropout", values.get("hidden_dropout_prob", 0.0))
     # A family with another key for it does not read this one.
-    if "classifier_dropout" in present and family_of(content["model_type"]).key("classifier_dropout") in present:
+    if "classifier_dropout" in present and family.key("classifier_dropout") in present:
         dropout = options.get("classifier_dropout", 0.0)
-    of_tokens = (
-        values.get("hidden_dropout_prob", 0.0) if family_of(content["model_type"]).tokens_drop_states else dropout
-    )
+    of_tokens = values.get("hidden_dropout_prob", 0.0) if family.tokens_drop_states else dropout
     activation = cross_encoder_activation(present, len(labels), kinds, problems)
-    key = family_of(content["model_type"]).pooling_key
+    key = family.pooling_key
     pooling: Literal["mean"] | None = "mean" if key and values.get(key) == "mean" else None
     if key and values.get(key, "cls") not in ("cls", "mean"):
         problems.append(f"{key} must be cls or mean; received {values.get(key)!r}")

@@ -137,7 +137,7 @@ def by_distance(x: tf.Tensor, rows: tf.Tensor, in_blocks: bool = True) -> tf.Ten
     """Multiplies each token by the row of its distance to every token.
 
     With a known, even length, tokens are in two blocks: n tokens meet S + n - 1 distances only, which saves a quarter
-    of the products. The blocks are one product with 2N heads, faster than two. One more column makes room for the
+    of the products. The blocks are one product with 2N heads. One more column makes room for the
     shift; its values are not read.
 
     Args:

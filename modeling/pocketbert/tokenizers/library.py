@@ -5,6 +5,7 @@ The runtime has both in plain Python, with the same results.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ class LibraryTokenizer(TextTokenizer):
         special_tokens_in_text: SpecialTokensInText,
     ) -> None:
         super().__init__(vocabulary, make_frame)
+        self._special_tokens_in_text: SpecialTokensInText = special_tokens_in_text
         self._core = make_core(vocabulary, dict(self.ids))
         in_text = found_in_text(vocabulary.rules, self.ids, vocabulary.added)
         _add_to_core(self._core, in_text, special=special_tokens_in_text == "token")
@@ -61,15 +63,9 @@ class _ComposingTokenizer(LibraryTokenizer):
     The library gives a composed character the span of its first part.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        make_frame: Callable[[Mapping[str, int]], Frame],
-        make_core: Callable[[Vocabulary, dict[str, int]], Any],
-        special_tokens_in_text: SpecialTokensInText,
-    ) -> None:
-        super().__init__(vocabulary, make_frame, make_core, special_tokens_in_text)
-        self._python = ByteBPE(vocabulary, special_tokens_in_text)
+    @functools.cached_property
+    def _python(self) -> ByteBPE:
+        return ByteBPE(self.vocabulary, self._special_tokens_in_text)
 
     def _tokens_of(self, texts: Sequence[str]) -> list[Tokens]:
         return self._python._tokens_of(texts)

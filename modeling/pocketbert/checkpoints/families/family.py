@@ -29,8 +29,8 @@ class Family:
       fixed_of_sentence_heads: the same for keys that change only heads for sentences.
       fixed_of_masked_lm: the same for keys that change only a masked-LM head.
       same_as: keys that repeat another key, besides those of all families.
-      harmless: keys that change neither weights nor outputs, besides those of all families; also keys that all other
-        families fix.
+      harmless: keys that change neither weights nor outputs, besides those of all families. A key here is not
+        checked, even if other families fix it.
       written: further keys that transformers writes, with their values.
       names: part of BERT's tensor names → part of this family's, in the order of replacement.
       sentence_dense: BERT's name for the linear map before a sentence head's last one, on an encoder without a pooler.
