@@ -113,15 +113,16 @@ class BakeOffTask:
 
 
 _HALF_AND_QUARTER = (0.5, 0.25)
+# One task of each kind comes first.
 TASKS = (
     # SST-2 has many sentences, so a small share of them chooses.
     BakeOffTask(name="sst2", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2), dev_share=0.03, epochs=1),
     BakeOffTask(name="stsb", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2)),
-    BakeOffTask(name="mrpc", shares=_HALF_AND_QUARTER, length=96),
     BakeOffTask(name="names", shares=_HALF_AND_QUARTER),
+    BakeOffTask(name="questions", length=192),
+    BakeOffTask(name="mrpc", shares=_HALF_AND_QUARTER, length=96),
     BakeOffTask(name="cola"),
     BakeOffTask(name="xnli", length=96, epochs=4),
-    BakeOffTask(name="questions", length=192),
     # 500 labels, and 20,000 sentences that only the teacher labels.
     BakeOffTask(
         name="sst2, few labels",
@@ -152,7 +153,7 @@ def run(quick: bool) -> dict[str, Any]:
     if not quick:
         return content(all_cells(TASKS), _FOLDER, MINUTES)
     with tempfile.TemporaryDirectory() as name:
-        cells = [BakeOffCell(TASKS[2], 0.5, 0)]
+        cells = [BakeOffCell(TASKS[4], 0.5, 0)]
         return content(cells, Path(name), MINUTES / 2, methods=(FINETUNE, "predictions"), quick=True)
 
 
