@@ -184,13 +184,13 @@ def content(
     """
     threads = os.cpu_count() or 1
     done = {cell.name for cell in cells if (folder / "jobs" / f"{cell.name}.json").exists()}
-    tasks = {cell.task.name: cell.task for cell in cells if cell.name not in done}
     jobs: list[StudyJob] = []
     for cell in cells:
-        teacher = f"teacher-{cell.task.name}"
-        if cell.task.name in tasks and teacher not in [job.name for job in jobs]:
-            jobs.append(StudyJob(name=teacher, call=teach, arguments=(cell.task, folder), threads=threads))
-        needs = () if cell.name in done else (teacher,)
+        teacher, needs = f"teacher-{cell.task.name}", tuple[str, ...]()
+        if cell.name not in done:
+            needs = (teacher,)
+            if teacher not in [job.name for job in jobs]:
+                jobs.append(StudyJob(name=teacher, call=teach, arguments=(cell.task, folder), threads=threads))
         arguments = (cell, folder, minutes, tuple(methods) or cell.task.methods)
         jobs.append(StudyJob(name=cell.name, call=bake, arguments=arguments, needs=needs, threads=threads))
     finished, failed = run_jobs(jobs, folder, processes=1, minutes=until)
