@@ -22,7 +22,6 @@ MOST_EXAMPLES = 5000
 _MOST_PAIRS = 1000
 # Penalty strengths: word counts are sparse, vectors dense.
 _WORD_STRENGTH, _VECTOR_STRENGTH = 10.0, 0.1
-_USE_WORDS = "use more examples, or logistic regression on words, which needs no network"
 
 # Texts → unit vectors, float32 [N, H].
 Vectors = Callable[[Sequence[str]], np.ndarray]
@@ -48,7 +47,8 @@ def word_method(form: LinearForm, train: Examples, dev: Examples, metric: Metric
         features = hstack([features, csr_matrix(overlaps(train))]).tocsr()
         dev_features = hstack([dev_features, csr_matrix(overlaps(dev))]).tocsr()
     name = "ridge regression on words" if form == "scores" else "logistic regression on words"
-    return _scored(form, features, train.labels, dev_features, metric, name, _WORD_STRENGTH, _USE_WORDS)
+    remedy = f"use more examples, or {name}, which needs no network"
+    return _scored(form, features, train.labels, dev_features, metric, name, _WORD_STRENGTH, remedy)
 
 
 def pair_methods(form: LinearForm, train: Examples, dev: Examples, metric: Metric, vectors: Vectors) -> list[Baseline]:
