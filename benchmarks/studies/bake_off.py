@@ -3,12 +3,13 @@
 A cell is a task, a limit of the latency and a seed. Its rows are fine-tuning, each distillation method, and
 `pocketbert compress`. All rows of a task have one teacher: all-MiniLM-L6-v2, fine-tuned on the training examples. Each
 row takes four minutes, with the exports of teacher and student, the gate and the measurement; the teacher's training
-does not count. A row with one method has the largest number of the teacher's layers within the limit. A dev split
-chooses; the scores are of a final split. The study keeps finished rows, and resumes. Close other programs first: with
-fewer steps, every row gets worse. `--until` starts no cell after some minutes.
+does not count. A row with one method has the largest number of the teacher's layers within the limit. Another cell of
+each task has these rows with more layers, and half of their heads and neurons. A dev split chooses; the scores are of a
+final split. The study keeps finished rows, and resumes. Close other programs first: with fewer steps, every row gets
+worse. `--until` starts no cell after some minutes, and `--tasks` names the tasks to run.
 
     python -m studies bake_off
-    python -m studies.bake_off --until=100
+    python -m studies.bake_off --tasks=stsb,names --until=100
     python -m studies.bake_off --train-file=tickets.csv --text-column=text --label-column=queue --methods=finetune,hsk
 """
 
@@ -19,7 +20,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ from absl import flags
 import pocketbert as pb
 from pocketbert.data.assets import minilm
 from pocketbert.data.task_data import TaskData
-from pocketbert.data.train_dev_split import train_dev_split
-from pocketbert.data.unlabelled import with_unlabelled
 from pocketbert.errors import TrainingFailed, UserError
 from pocketbert.files import sha256, write_json
 from pocketbert.progress import log_info
@@ -43,109 +42,26 @@ from pocketbert_bench.compression.outcome import CompressResult
 from pocketbert_bench.compression.run import planned_candidates
 from pocketbert_bench.paired_scores import paired_loss
 from pocketbert_export.bundles.bundle import MODEL_FILE, Bundle
-from studies import small_data
+from studies.bake_off_cells import (
+    COMPRESS,
+    FINETUNE,
+    MOST_DIFFERENCE,
+    TASKS,
+    BakeOffCell,
+    BakeOffTask,
+    all_cells,
+    key_of,
+)
 from studies.jobs import StudyJob, keep, run_jobs
 from studies.runner import RESULTS
 
 RESULT, MINUTES = "bake_off", 4.0
-FINETUNE, COMPRESS = "finetune", "compress"
-# The name of the training; see `pocketbert_bench.compression.methods.Training`.
-_UNLABELLED = "predictions+unlabelled"
 _FOLDER = Path("runs/bake_off")
-# Layers that are copied evenly, at full width.
-_KIND = "even layers, 1 of heads, 1 of neurons, rank None"
-# Longer texts are cut.
-_USUAL_LENGTH = 64
-_DEV_SHARE = 0.15
-MOST_DIFFERENCE = 0.1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BakeOffTask:
-    """A task of the study, or a table of your own.
-
-    Attributes:
-      name: name of the task.
-      data_set: key of `studies.small_data.DATA`; empty for the name, or a table.
-      shares: limits, as shares of the latency of the teacher's bundle.
-      seeds: seeds of all rows.
-      length: tokens of a text; longer ones are cut.
-      dev_share: share of the training examples that choose.
-      epochs: epochs of the teacher.
-      labelled: number of examples that have labels; None for all.
-      unlabelled: number of others, whose labels nobody reads.
-      methods: rows beside fine-tuning; all if empty.
-      table: arguments of `pb.data.table`, and their values; empty for a task of the study.
-      encoder: model directory of the encoder to fine-tune; empty for all-MiniLM-L6-v2.
-      most_difference: largest difference of the teacher's latency in a cell from that of the limits, as a share.
-    """
-
-    name: str
-    data_set: str = ""
-    shares: tuple[float, ...] = (0.5,)
-    seeds: tuple[int, ...] = (0,)
-    length: int = _USUAL_LENGTH
-    dev_share: float = _DEV_SHARE
-    epochs: int = 3
-    labelled: int | None = None
-    unlabelled: int = 0
-    methods: tuple[str, ...] = ()
-    table: tuple[tuple[str, Any], ...] = ()
-    encoder: str = ""
-    most_difference: float = MOST_DIFFERENCE
-
-    def data(self) -> TaskData:
-        """Training examples, a dev split that chooses, and the test examples of the final score."""
-        if self.table:
-            whole = pb.data.table(**dict(self.table))
-            rows, test = train_dev_split(whole.undivided or whole.train, _DEV_SHARE, 0, stratify=True)
-        else:
-            whole, test = small_data.DATA[self.data_set or self.name]()
-            rows = whole.train
-        others = None
-        if self.labelled is not None:
-            order = np.random.default_rng(0).permutation(len(rows))
-            others = rows.select(order[self.labelled : self.labelled + self.unlabelled])
-            rows = rows.select(order[: self.labelled])
-        train, dev = train_dev_split(rows, self.dev_share, 0, stratify=True)
-        data = dataclasses.replace(whole, train=train, dev=dev, test=test, undivided=None)
-        return with_unlabelled(data, {"text": others.texts}) if self.unlabelled and others is not None else data
-
-
-_HALF_AND_QUARTER = (0.5, 0.25)
-# One task of each kind comes first.
-TASKS = (
-    # SST-2 has many sentences, so a small share of them chooses.
-    BakeOffTask(name="sst2", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2), dev_share=0.03, epochs=1),
-    BakeOffTask(name="stsb", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2)),
-    BakeOffTask(name="names", shares=_HALF_AND_QUARTER),
-    BakeOffTask(name="questions", length=192),
-    BakeOffTask(name="mrpc", shares=_HALF_AND_QUARTER, length=96),
-    BakeOffTask(name="cola"),
-    BakeOffTask(name="xnli", length=96, epochs=4),
-    # 500 labels, and 20,000 sentences that only the teacher labels.
-    BakeOffTask(
-        name="sst2, few labels",
-        data_set="sst2",
-        labelled=500,
-        unlabelled=20_000,
-        methods=("predictions", _UNLABELLED, COMPRESS),
-    ),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class BakeOffCell:
-    """A task, a limit and a seed; the limit is a share of the latency of the teacher's bundle."""
-
-    task: BakeOffTask
-    share: float
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """Name of the job, which is also a folder."""
-        return f"{self.task.name}-{self.share:g}-{self.seed}"
+# Half width? → the kind of structure in rows with one method.
+_KINDS = {
+    False: "even layers, 1 of heads, 1 of neurons, rank None",
+    True: "first layers, 0.5 of heads, 0.5 of neurons, rank None",
+}
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -157,12 +73,6 @@ def run(quick: bool) -> dict[str, Any]:
         return content(cells, Path(name), MINUTES / 2, methods=(FINETUNE, "predictions"), quick=True)
 
 
-def all_cells(tasks: Sequence[BakeOffTask]) -> list[BakeOffCell]:
-    """All cells: first seeds first, and first limits before second ones."""
-    cells = [BakeOffCell(task, share, seed) for task in tasks for share in task.shares for seed in task.seeds]
-    return sorted(cells, key=lambda cell: (cell.seed, cell.task.shares.index(cell.share)))
-
-
 def content(
     cells: Sequence[BakeOffCell],
     folder: Path,
@@ -170,6 +80,7 @@ def content(
     *,
     methods: Sequence[str] = (),
     quick: bool = False,
+    chosen: Collection[str] | None = None,
     until: float | None = None,
 ) -> dict[str, Any]:
     """Runs unfinished cells; returns the result file of those that have finished.
@@ -180,11 +91,13 @@ def content(
       minutes: time of each row.
       methods: the rows; all if empty.
       quick: whether this is a trial of the study.
+      chosen: names of the cells to run; None for all. The file has those that an earlier call has finished, too.
       until: start no cell after so many minutes; None for no limit.
     """
     threads = os.cpu_count() or 1
     done = {cell.name for cell in cells if (folder / "jobs" / f"{cell.name}.json").exists()}
     jobs: list[StudyJob] = []
+    cells = [cell for cell in cells if chosen is None or cell.name in {*chosen, *done}]
     for cell in cells:
         teacher, needs = f"teacher-{cell.task.name}", tuple[str, ...]()
         if cell.name not in done:
@@ -224,13 +137,13 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
     fixed = {
         candidate.training.name: candidate.name
         for candidate in planned_candidates(inputs)
-        if candidate.kind == _KIND and candidate.training.rate == 1
+        if candidate.kind == _KINDS[cell.half_width] and candidate.training.rate == 1
     }
     rows: dict[str, dict[str, Any]] = {
         method: {"failure": "no network with these layers, and within the limit, trains with it"}
         for method in {FINETUNE, *methods} - {*fixed, COMPRESS}
     }
-    for method, like in {**fixed, COMPRESS: None}.items():
+    for method, like in {**fixed, **({} if cell.half_width else {COMPRESS: None})}.items():
         if methods and method not in (FINETUNE, *methods):
             continue
         output = folder / "runs" / cell.name / method
@@ -245,7 +158,7 @@ def bake(cell: BakeOffCell, folder: Path, minutes: float, methods: Sequence[str]
         rows[method] = numbers(result, output)
     finetuned = folder / "runs" / cell.name / FINETUNE / "bundle"
     named: dict[str, Any] = {"task": task.name, "share": cell.share, "seed": cell.seed, "minutes": minutes}
-    named["commit"] = machine.commit()
+    named |= {"half_width": cell.half_width, "commit": machine.commit()}
     for method, row in rows.items():
         row |= {**named, "method": method, "teacher_dev_metrics": teacher["metrics"]}
         if "score" in row and method != FINETUNE and finetuned.exists():
@@ -298,8 +211,9 @@ def numbers(result: CompressResult, output: Path) -> dict[str, Any]:
 
 
 def _record(row: dict[str, Any]) -> results.Accuracy:
+    width = ", half width" if row.get("half_width") else ""
     return results.Accuracy(
-        label=f"{row['task']}, {row['share']:g} of the latency, seed {row['seed']}: {row['method']}",
+        label=f"{row['task']}, {row['share']:g} of the latency, seed {row['seed']}{width}: {row['method']}",
         model=row["structure"],
         recipe="dynamic_wi8",
         model_sha256=row["model_sha256"],
@@ -320,8 +234,7 @@ def kept_cells(file: results.ResultFile, cells: Sequence[BakeOffCell], minutes: 
     """Name → result of the cells in a result file whose rows have had this time."""
     kept: dict[str, Any] = {}
     for cell in cells:
-        key = cell.task.name, cell.share, cell.seed, minutes
-        rows = [row for row in rows_of(file) if (row["task"], row["share"], row["seed"], row["minutes"]) == key]
+        rows = [row for row in rows_of(file) if key_of(row) == cell.key and row["minutes"] == minutes]
         if rows:
             kept[cell.name] = {"rows": rows}
     return kept
@@ -350,6 +263,7 @@ def main(arguments: list[str]) -> int:
     ):
         flags.DEFINE_string(name, default, help_text, flag_values=values)
     flags.DEFINE_list("methods", [], "rows beside fine-tuning; all if empty", flag_values=values)
+    flags.DEFINE_list("tasks", [], "tasks of the study; all if empty", flag_values=values)
     flags.DEFINE_list("shares", ["0.5", "0.25"], "limits for your table, of the teacher's latency", flag_values=values)
     flags.DEFINE_float("minutes", MINUTES, "time of each row", flag_values=values)
     help_text = "largest later change of the teacher's latency, as a share"
@@ -368,8 +282,13 @@ def main(arguments: list[str]) -> int:
             table = tuple(columns.items())
             tasks = (BakeOffTask(name=name, shares=shares, table=table, encoder=options["model"]),)
             path = folder / f"{RESULT}.json"
+            if options["tasks"]:
+                raise UserError(f"--tasks is for the study; received it with --train-file={options['train-file']}")
         elif options["model"] or options["methods"]:
             raise UserError("--model and --methods must be used with --train-file; received them alone")
+        elif unknown := {*options["tasks"]} - {task.name for task in TASKS}:
+            known = ", ".join(task.name for task in TASKS if "," not in task.name)
+            raise UserError(f"--tasks must be among {known}; received {', '.join(sorted(unknown))}")
         # Another set of methods would be ignored for cells that have finished.
         digest = options["train-file"] and sha256(Path(options["train-file"]))
         settings = {"minutes": options["minutes"], "methods": options["methods"], "table_sha256": digest}
@@ -380,7 +299,10 @@ def main(arguments: list[str]) -> int:
         cells = all_cells(tasks)
         if path.exists():
             keep(folder, kept_cells(results.read(path), cells, options["minutes"]))
-        made = content(cells, folder, options["minutes"], methods=options["methods"], until=options["until"])
+        chosen = [cell.name for cell in cells if cell.task.name in (options["tasks"] or [cell.task.name])]
+        made = content(
+            cells, folder, options["minutes"], methods=options["methods"], chosen=chosen, until=options["until"]
+        )
     except (UserError, flags.Error) as error:
         print(error, file=sys.stderr)
         return 2
