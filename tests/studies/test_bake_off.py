@@ -16,6 +16,7 @@ import tiny_finetuning
 from pocketbert.errors import UserError
 from pocketbert_bench import results
 from studies import bake_off
+from studies.jobs import Found, StudyJob, keep
 from studies.tables import bake_off as tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +65,7 @@ def test_winners_and_the_regret() -> None:
     # Seed 0: dev chooses HSK, 2 points above; seed 1: fine-tuning, 1 point below.
     assert "is 0.50 points behind the method" in text
     assert "mean over 2 runs; its worst regret is +2.0 points: sst2, 50 %, seed 0" in text
-    assert "- 3 of 20 runs of the study have finished, at commits abc" in text
+    assert "- 3 of 27 runs of the study have finished, at commits abc" in text
 
 
 def test_methods_are_compared_on_the_same_seeds() -> None:
@@ -99,8 +100,50 @@ def test_finished_cells_are_kept() -> None:
     }
     assert bake_off.kept_cells(FILE, cells, 2.0) == {}
     names = [cell.name for cell in cells]
-    assert len(set(names)) == len(names) == 6 + 6 + 2 + 2 + 3 + 1
-    assert names[:4] == ["sst2-0.5-0", "stsb-0.5-0", "mrpc-0.5-0", "names-0.5-0"]
+    assert len(set(names)) == len(names) == 6 + 6 + 2 + 2 + 3 + 1 + 7
+    assert names[:4] == ["sst2-0.5-0", "stsb-0.5-0", "names-0.5-0", "questions-0.5-0"]
+    half = file_of(row("stsb", "finetune", 0.8, 0.8, half_width=True))
+    assert [*bake_off.kept_cells(half, cells, 4.0)] == ["stsb-0.5-0-half"]
+
+
+def test_dev_split_chooses_the_structure_of_a_method() -> None:
+    narrow = {"half_width": True, "structure": "layers=1-2-3,heads=6,neurons=768"}
+    file = file_of(
+        row("stsb", "finetune", 0.60, 0.65),
+        row("stsb", "finetune", 0.82, 0.81, **narrow),
+        row("stsb", "hsk", 0.79, 0.66),
+        row("stsb", "hsk", 0.83, 0.62, points_to_finetuning=[1.0, -1.0, 3.0], **narrow),
+        row("stsb", "compress", 0.80, 0.9),
+        {**row("stsb", "tinybert", 0.8, 0.8, **narrow), "failure": "too few heads"},
+    )
+    # Without its score.
+    notes = [{key: value for key, value in json.loads(note).items() if key != "score"} for note in file.notes[-1:]]
+    file = file_of(*map(json.loads, file.notes[:-1]), *notes)
+    text = tables.winners(file)
+    assert "| fine-tuning | 1 of 1 | stsb at 50 % |" in text
+    assert "| HSK | 0 of 1 | – | stsb at 50 %: 3.0 points behind |" in text
+    assert "is 2.00 points behind" in text and "- 2 of 27 runs" in text
+    whole, half = tables.rows(file), tables.half_width(file)
+    assert [line.split("|")[4].strip() for line in whole.splitlines()[2:5]] == ["80.0", "79.0", "60.0"]
+    assert [line.split("|")[4].strip() for line in half.splitlines()[2:4]] == ["83.0", "82.0"]
+    assert "| +1.0 (-1.0 to +3.0) | 1.5 | 1.25 | 3, 6, 768 |" in half
+    assert "too few heads" in half and "too few heads" not in whole
+
+
+def test_only_chosen_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell for cell in bake_off.all_cells(bake_off.TASKS) if cell.seed == 0 and cell.share == 0.5]
+    kept = {"rows": [row("names", "finetune", 0.8, 0.8) | {"model_sha256": "0" * 64, "examples": 9}]}
+    keep(tmp_path, {"names-0.5-0": kept})
+    jobs = []
+
+    def run_jobs(given: list[StudyJob], *_: Any, **__: Any) -> Found:
+        jobs.extend(job.name for job in given)
+        return Found({"names-0.5-0": kept}, {})
+
+    monkeypatch.setattr(bake_off, "run_jobs", run_jobs)
+    made = bake_off.content(cells, tmp_path, 4.0, chosen=["stsb-0.5-0", "stsb-0.5-0-half"])
+    assert jobs == ["teacher-stsb", "stsb-0.5-0", "names-0.5-0", "stsb-0.5-0-half"]
+    assert [one["task"] for one in map(json.loads, made["notes"])] == ["names"]
 
 
 @pytest.mark.data
@@ -117,6 +160,11 @@ def test_others_lose_their_labels() -> None:
     ("flags", "message"),
     [
         (["--methods=hsk"], "--model and --methods must be used with --train-file"),
+        (
+            ["--tasks=stsb,films"],
+            "--tasks must be among sst2, stsb, names, questions, mrpc, cola, xnli; received films",
+        ),
+        (["--tasks=stsb", "--train-file=a.csv"], "--tasks is for the study; received it with --train-file=a.csv"),
         (["hsk"], "the bake-off takes flags only; received hsk"),
         (["--metods=hsk"], "metods"),
     ],

@@ -64,6 +64,7 @@ BLOCKS = tuple(
         ("docs/results/compression.md", "LIMITS", "compression_limits", compression.limits),
         ("docs/results/compression.md", "HOUR", "compression_hour", compression.hour),
         ("docs/results/bake-off.md", "ROWS", "bake_off", bake_off.rows),
+        ("docs/results/bake-off.md", "HALF WIDTH", "bake_off", bake_off.half_width),
         ("docs/results/bake-off.md", "WINNERS", "bake_off", bake_off.winners),
         ("docs/results/embeddings.md", "SCORES", "sentence_embeddings", measurements.embeddings),
         ("docs/results/embeddings.md", "SEARCH", "sentence_embeddings", measurements.embedding_search),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pocketbert_bench import results
-from studies.bake_off import COMPRESS, FINETUNE, TASKS, all_cells, rows_of
+from studies.bake_off import rows_of
+from studies.bake_off_cells import COMPRESS, FINETUNE, TASKS, all_cells, key_of
 from studies.tables.render import NOTHING, bullets, page, table
 
 # Names of methods in tables.
@@ -23,12 +24,30 @@ _NAMES = {
     "embedding": "the teacher's vectors",
     COMPRESS: "`pocketbert compress`",
 }
+Row = Mapping[str, Any]
 # Task and limit of a cell → method → its rows, one for each seed.
-Cells = Mapping[tuple[str, float], Mapping[str, Sequence[Mapping[str, Any]]]]
+Cells = Mapping[tuple[str, float], Mapping[str, Sequence[Row]]]
 
 
 def rows(content: results.ResultFile) -> str:
-    """Each method of each cell, the best first; means over seeds."""
+    """Each method of each cell with whole layers, the best first; means over seeds."""
+    return page(_table(_cells(_scored(content, half_width=False))), bullets(_failures(content, half_width=False)))
+
+
+def half_width(content: results.ResultFile) -> str:
+    """Each method of each cell with half of the heads and neurons, the best first."""
+    return page(_table(_cells(_scored(content, half_width=True))), bullets(_failures(content, half_width=True)))
+
+
+def _failures(content: results.ResultFile, *, half_width: bool) -> list[str]:
+    return [
+        f"{row['task']}, {100 * row['share']:.0f} %, seed {row['seed']}, {method_name(row['method'])}: {row['failure']}"
+        for row in rows_of(content)
+        if "failure" in row and row.get("half_width", False) == half_width
+    ]
+
+
+def _table(cells: Cells) -> list[str]:
     heads = [
         "Task",
         ">Limit",
@@ -42,7 +61,7 @@ def rows(content: results.ResultFile) -> str:
         ">Seeds",
     ]
     lines = []
-    for (task, share), methods in _cells(content).items():
+    for (task, share), methods in cells.items():
         for method in sorted(methods, key=lambda method: -_score(methods[method])):
             of_method = methods[method]
             lines.append(
@@ -59,17 +78,15 @@ def rows(content: results.ResultFile) -> str:
                     str(len(of_method)),
                 ]
             )
-    failures = [
-        f"{row['task']}, {100 * row['share']:.0f} %, seed {row['seed']}, {method_name(row['method'])}: {row['failure']}"
-        for row in rows_of(content)
-        if "failure" in row
-    ]
-    return page(table(heads, lines), bullets(failures))
+    return table(heads, lines)
 
 
 def winners(content: results.ResultFile) -> str:
-    """What each method won, or its best row and the distance to the winner; and the regret of `compress`."""
-    cells = _cells(content)
+    """What each method won, or its best row and the distance to the winner; and the regret of `compress`.
+
+    The dev split chooses the structure of a method.
+    """
+    cells = _cells(_chosen_structures(content))
     best = {cell: max(map(_score, methods.values())) for cell, methods in cells.items()}
     lines = []
     for method, name in _NAMES.items():
@@ -84,11 +101,11 @@ def winners(content: results.ResultFile) -> str:
 
 
 def _regrets(content: results.ResultFile) -> list[str]:
-    """How many points `compress` is behind the method that the dev split chooses."""
-    by_run: dict[tuple[str, float, int], list[Mapping[str, Any]]] = {}
-    for row in rows_of(content):
-        if "score" in row:
-            by_run.setdefault((row["task"], row["share"], row["seed"]), []).append(row)
+    """How many points `compress` is behind the method and structure that the dev split chooses."""
+    scored = [row for row in rows_of(content) if "score" in row]
+    by_run: dict[tuple[str, float, int], list[Row]] = {}
+    for row in scored:
+        by_run.setdefault((row["task"], row["share"], row["seed"]), []).append(row)
     regrets = {}
     for run, of_run in by_run.items():
         compressed = [row for row in of_run if row["method"] == COMPRESS]
@@ -98,8 +115,9 @@ def _regrets(content: results.ResultFile) -> list[str]:
             # Of equal ones, the dev split chooses none.
             chosen = [row["score"] for row in others if row["dev_score"] == best]
             regrets[run] = 100 * (float(np.mean(chosen)) - compressed[0]["score"])
-    commits = ", ".join(sorted({str(row["commit"]) for of_run in by_run.values() for row in of_run}))
-    runs = [f"{len(by_run)} of {len(all_cells(TASKS))} runs of the study have finished, at commits {commits}"]
+    commits = ", ".join(sorted({str(row["commit"]) for row in scored}))
+    finished = len({key_of(row) for row in scored})
+    runs = [f"{finished} of {len(all_cells(TASKS))} runs of the study have finished, at commits {commits}"]
     if not regrets:
         return runs
     mean = float(np.mean(list(regrets.values())))
@@ -113,11 +131,25 @@ def _regrets(content: results.ResultFile) -> list[str]:
     ]
 
 
-def _cells(content: results.ResultFile) -> Cells:
-    cells: dict[tuple[str, float], dict[str, list[Mapping[str, Any]]]] = {}
-    for row in rows_of(content):
-        if "score" in row:
-            cells.setdefault((row["task"], row["share"]), {}).setdefault(row["method"], []).append(row)
+def _scored(content: results.ResultFile, *, half_width: bool) -> list[Row]:
+    """The rows with a score and this kind of structure."""
+    return [row for row in rows_of(content) if "score" in row and row.get("half_width", False) == half_width]
+
+
+def _chosen_structures(content: results.ResultFile) -> list[Row]:
+    """Of each method's rows in a run, which differ in structure, the one with the best dev score."""
+    chosen: dict[tuple[str, float, int, str], Row] = {}
+    for row in [*_scored(content, half_width=False), *_scored(content, half_width=True)]:
+        key = row["task"], row["share"], row["seed"], row["method"]
+        if key not in chosen or row["dev_score"] > chosen[key]["dev_score"]:
+            chosen[key] = row
+    return list(chosen.values())
+
+
+def _cells(scored: Sequence[Row]) -> Cells:
+    cells: dict[tuple[str, float], dict[str, list[Row]]] = {}
+    for row in scored:
+        cells.setdefault((row["task"], row["share"]), {}).setdefault(row["method"], []).append(row)
     for methods in cells.values():
         # Means are over the seeds that all methods have.
         shared = set.intersection(*({row["seed"] for row in of_method} for of_method in methods.values()))
@@ -130,15 +162,15 @@ def _cell_name(cell: tuple[str, float]) -> str:
     return f"{cell[0]} at {100 * cell[1]:.0f} %"
 
 
-def _mean(of_method: Sequence[Mapping[str, Any]], value: Any) -> float:
+def _mean(of_method: Sequence[Row], value: Any) -> float:
     return float(np.mean([value(row) for row in of_method]))
 
 
-def _score(of_method: Sequence[Mapping[str, Any]]) -> float:
+def _score(of_method: Sequence[Row]) -> float:
     return 100 * _mean(of_method, lambda row: row["score"])
 
 
-def _over_finetuning(of_method: Sequence[Mapping[str, Any]]) -> str:
+def _over_finetuning(of_method: Sequence[Row]) -> str:
     """The paired difference with its 95 % interval; over seeds, means of the ends, so it is rather too wide."""
     if any("points_to_finetuning" not in row for row in of_method):
         return NOTHING
@@ -146,7 +178,7 @@ def _over_finetuning(of_method: Sequence[Mapping[str, Any]]) -> str:
     return f"{points:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def sizes(row: Mapping[str, Any]) -> str:
+def sizes(row: Row) -> str:
     """Layers, heads and neurons of a row's structure."""
     parts = dict(part.split("=") for part in row["structure"].split(",") if "=" in part)
     return f"{len(parts['layers'].split('-'))}, {parts['heads']}, {parts['neurons']}"
@@ -157,7 +189,7 @@ def method_name(method: str) -> str:
     return _NAMES.get(method, method)
 
 
-def _named(method: str, of_method: Sequence[Mapping[str, Any]]) -> str:
+def _named(method: str, of_method: Sequence[Row]) -> str:
     """The method; for `compress` also those that it chose."""
     if method != COMPRESS:
         return method_name(method)
