@@ -114,6 +114,15 @@ def test_words_tell_classes() -> None:
     data = _examples(texts, labels)
     (method,) = word_method("classes", data, data, lambda predictions: float((predictions == labels).mean()))
     assert (method.name, method.score) == ("logistic regression on words", 1.0)
+    assert method.remedy == "use more examples, or logistic regression on words, which needs no network"
+
+
+def test_words_tell_scores() -> None:
+    scores = np.arange(60, dtype=np.float32) % 2
+    data = _examples([f"filler{row % 7} {'good' if score else 'bad'}" for row, score in enumerate(scores)], scores)
+    (method,) = word_method("scores", data, data, lambda values: float(np.corrcoef(values, scores)[0, 1]))
+    assert method.name == "ridge regression on words" and method.score > 0.99
+    assert method.remedy == "use more examples, or ridge regression on words, which needs no network"
 
 
 def test_cosine_ranks_pairs_without_training() -> None:
