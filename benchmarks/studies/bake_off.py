@@ -69,7 +69,8 @@ def run(quick: bool) -> dict[str, Any]:
     if not quick:
         return content(all_cells(TASKS), _FOLDER, MINUTES)
     with tempfile.TemporaryDirectory() as name:
-        cells = [BakeOffCell(dataclasses.replace(TASKS[4], epochs=1), 0.5, 0)]
+        (mrpc,) = [task for task in TASKS if task.name == "mrpc"]
+        cells = [BakeOffCell(dataclasses.replace(mrpc, epochs=1), 0.5, 0)]
         return content(cells, Path(name), MINUTES / 2, methods=(FINETUNE, "predictions"), quick=True)
 
 
