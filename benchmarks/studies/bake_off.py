@@ -212,7 +212,7 @@ def numbers(result: CompressResult, output: Path) -> dict[str, Any]:
 
 
 def _record(row: dict[str, Any]) -> results.Accuracy:
-    width = ", half width" if row.get("half_width") else ""
+    width = ", half width" if row["half_width"] else ""
     return results.Accuracy(
         label=f"{row['task']}, {row['share']:g} of the latency, seed {row['seed']}{width}: {row['method']}",
         model=row["structure"],

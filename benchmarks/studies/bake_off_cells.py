@@ -126,7 +126,7 @@ class BakeOffCell:
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, float, int, bool]:
     """The `BakeOffCell.key` of a row."""
-    return row["task"], row["share"], row["seed"], row.get("half_width", False)
+    return row["task"], row["share"], row["seed"], row["half_width"]
 
 
 def all_cells(tasks: Sequence[BakeOffTask]) -> list[BakeOffCell]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def row(task: str, method: str, score: float, dev: float, seed: int = 0, **more: Any) -> dict[str, Any]:
     return {
         "task": task, "share": 0.5, "seed": seed, "method": method, "score": score, "dev_score": dev, "minutes": 4.0,
-        "metric": "accuracy", "points_lost": [1.5, 0.5, 2.5], "latency_ms": [1.25, 1.2, 1.3], "seconds": 230.0,
+        "half_width": False, "metric": "accuracy", "points_lost": [1.5, 0.5, 2.5], "latency_ms": [1.25, 1.2, 1.3], "seconds": 230.0,
         "commit": "abc", "structure": "layers=3-6,heads=12,neurons=1536", "winner_method": "hsk", **more,
     }  # fmt: skip
 
@@ -47,6 +47,7 @@ FILE = file_of(
         "task": "mrpc",
         "share": 0.5,
         "seed": 0,
+        "half_width": False,
         "minutes": 4.0,
         "method": "tinybert",
         "failure": "no candidate fits",

@@ -43,7 +43,7 @@ def _failures(content: results.ResultFile, *, half_width: bool) -> list[str]:
     return [
         f"{row['task']}, {100 * row['share']:.0f} %, seed {row['seed']}, {method_name(row['method'])}: {row['failure']}"
         for row in rows_of(content)
-        if "failure" in row and row.get("half_width", False) == half_width
+        if "failure" in row and row["half_width"] == half_width
     ]
 
 
@@ -133,7 +133,7 @@ def _regrets(content: results.ResultFile) -> list[str]:
 
 def _scored(content: results.ResultFile, *, half_width: bool) -> list[Row]:
     """The rows with a score and this kind of structure."""
-    return [row for row in rows_of(content) if "score" in row and row.get("half_width", False) == half_width]
+    return [row for row in rows_of(content) if "score" in row and row["half_width"] == half_width]
 
 
 def _chosen_structures(content: results.ResultFile) -> list[Row]:
