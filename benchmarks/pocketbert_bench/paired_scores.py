@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -200,18 +202,29 @@ def in_words(points_lost: float, interval: tuple[float, float]) -> str:
 
 
 def remembering(predictor: Predictor) -> Predictor:
-    """Wraps a predictor so that it computes repeated rows only once."""
-    known: list[tuple[TokenRows, Outputs]] = []
+    """Wraps a predictor so that it computes repeated rows only once, also those of several calls together."""
+    calls: list[tuple[TokenRows, Outputs]] = []
 
     def forward(encoded: TokenRows, *, show_progress: bool = False) -> Outputs:
-        if not known or any(
-            not np.array_equal(getattr(known[0][0], name), getattr(encoded, name))
-            for name in ("word_ids", "type_ids", "offsets")
-        ):
-            known[:] = [(encoded, predictor.forward(encoded, show_progress=show_progress))]
-        return known[0][1]
+        ends = list(itertools.accumulate((len(rows) for rows, _ in calls), initial=0))
+        for first, start in enumerate(ends):
+            last = bisect.bisect_left(ends, start + len(encoded))
+            if last < len(ends) and _are_rows([rows for rows, _ in calls[first:last]], encoded):
+                parts = [outputs for _, outputs in calls[first:last]]
+                return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        calls.append((encoded, predictor.forward(encoded, show_progress=show_progress)))
+        return calls[-1][1]
 
     return Predictor(predictor.task, forward, predictor.tokenizer, predictor.max_length, **predictor.windows)
+
+
+def _are_rows(parts: Sequence[TokenRows], encoded: TokenRows) -> bool:
+    """Whether these parts, one after another, have the same rows."""
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    return np.array_equal(lengths, np.diff(encoded.offsets)) and all(
+        np.array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(encoded, name))
+        for name in ("word_ids", "type_ids")
+    )
 
 
 def _normal(level: float) -> float:

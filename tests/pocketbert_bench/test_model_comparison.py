@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import scipy.stats
 import tiny
 import tiny_finetuning
 import tiny_heads
+import tiny_questions
 from sklearn.metrics import f1_score
 
 import pocketbert as pb
@@ -26,7 +28,12 @@ from pocketbert.model import Model
 from pocketbert.tasks import scores
 from pocketbert_bench import model_comparison, paired_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
+from pocketbert_runtime import windows
+from pocketbert_runtime.answers import span
 from pocketbert_runtime.decision_config import DecisionConfig
+from pocketbert_runtime.forward import Forward
+from pocketbert_runtime.rows import TokenRows
+from pocketbert_runtime.windows import WindowOptions
 
 LABELS = ("bad", "fair", "good")
 COUNT = 237
@@ -403,3 +410,31 @@ def test_cut_texts_are_counted_once(pair: tuple[Model, Model], labelled: Example
     assert capsys.readouterr().err.count(line) == 1
     pb.compare(*pair, labelled)
     assert "are cut" not in capsys.readouterr().err
+
+
+def test_each_window_of_a_question_is_computed_once(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = pb.data.questions(
+        tiny_questions.write_questions(tmp_path / "train.json", 23, 1),
+        dev=tiny_questions.write_questions(tmp_path / "dev.json", 41, 2),
+    )
+    config = tiny.BERT.replace(num_layers=1, initializer_range=0.7, vocab_size=tokenizer.vocab_size)
+    models = [pb.from_preset(config, [tiny_questions.TASK], tokenizer, seed=seed) for seed in (4, 9)]
+    chunks = functools.partial(windows.stream_windows, questions_a_chunk=7)
+    monkeypatch.setattr(span, "stream_windows", chunks)
+    rows: list[tuple[int, int]] = []
+
+    def counted(index: int, forward: Forward, encoded: TokenRows, **options: Any) -> Any:
+        rows.append((index, len(encoded)))
+        return forward(encoded, **options)
+
+    for index, model in enumerate(models):
+        monkeypatch.setitem(vars(model), "forward", functools.partial(counted, index, model.forward))
+    options = WindowOptions(max_length=tiny_questions.MAX_LENGTH)
+    expected = [
+        (index, len(part)) for index in (0, 1) for _, part in chunks(data.dev, models[index].tokenizer, options)
+    ]
+    compared = pb.compare(*models, data, max_length=tiny_questions.MAX_LENGTH)
+    assert rows == expected and len(expected) == 12
+    assert compared.points_lost == pytest.approx(100 * (compared.scores[0] - compared.scores[1]))
