@@ -25,8 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def row(task: str, method: str, score: float, dev: float, seed: int = 0, **more: Any) -> dict[str, Any]:
     return {
         "task": task, "share": 0.5, "seed": seed, "method": method, "score": score, "dev_score": dev, "minutes": 4.0,
-        "half_width": False, "metric": "accuracy", "points_lost": [1.5, 0.5, 2.5], "latency_ms": [1.25, 1.2, 1.3], "seconds": 230.0,
-        "commit": "abc", "structure": "layers=3-6,heads=12,neurons=1536", "winner_method": "hsk", **more,
+        "half_width": False, "metric": "accuracy", "points_lost": [1.5, 0.5, 2.5], "latency_ms": [1.25, 1.2, 1.3],
+        "seconds": 230.0, "commit": "abc", "structure": "layers=3-6,heads=12,neurons=1536", "winner_method": "hsk",
+        **more,
     }  # fmt: skip
 
 
@@ -105,6 +106,11 @@ def test_finished_cells_are_kept() -> None:
     assert names[:4] == ["sst2-0.5-0", "stsb-0.5-0", "names-0.5-0", "questions-0.5-0"]
     half = file_of(row("stsb", "finetune", 0.8, 0.8, half_width=True))
     assert [*bake_off.kept_cells(half, cells, 4.0)] == ["stsb-0.5-0-half"]
+    # Questions take longer.
+    file = file_of(
+        *(row("questions", name, 0.5, 0.5, minutes=time) for name, time in (("hsk", 10.0), ("finetune", 4.0)))
+    )
+    assert [len(cell["rows"]) for cell in bake_off.kept_cells(file, cells, 4.0).values()] == [1]
 
 
 def test_dev_split_chooses_the_structure_of_a_method() -> None:
