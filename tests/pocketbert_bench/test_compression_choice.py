@@ -23,7 +23,7 @@ from pocketbert.checkpoints.name_maps import parameter_count
 from pocketbert.cli import main
 from pocketbert.tasks.scores import Baseline
 from pocketbert.trials.journal import Journal
-from pocketbert_bench.compression import choice, final_scores, run, rungs, space, students
+from pocketbert_bench.compression import budget, choice, final_scores, run, rungs, space, students
 from pocketbert_bench.compression.inputs import Inputs, check
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import TrialData
@@ -77,13 +77,13 @@ def answer_both(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_faster_of_two_candidates_that_dev_does_not_tell_apart(
     loss: Loss, chosen: str, compress_untrained: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def half(inputs: Inputs, _: Any) -> Inputs:
+    def half(inputs: Inputs, teacher_ms: float, clock: Any) -> Inputs:
         data = inputs.splits.data
         data = dataclasses.replace(data, dev=data.dev.select(range(len(data.dev) // 2)))
         return dataclasses.replace(inputs, splits=dataclasses.replace(inputs.splits, data=data))
 
     # The whole dev split compares them, although half of it has chosen them.
-    monkeypatch.setattr(run, "_with_few_examples", half)
+    monkeypatch.setattr(run, "with_few_examples", half)
     monkeypatch.setattr(choice, "paired_loss", lambda _, __, dev, ___: loss if len(dev) == 100 else None)
     assert compress_untrained("--trials=2", "--max-latency-ms=9") == 0
     rows = result(tmp_path)["leaderboard"]
@@ -352,15 +352,15 @@ def test_a_teacher_below_a_simple_method(
 def test_short_times_read_a_part_of_the_examples(
     minutes: float, count: int, head: int, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_LEAST_DEV", 20)
-    monkeypatch.setattr(run, "_DEV_A_MINUTE", 200)
+    monkeypatch.setattr(budget, "_LEAST_DEV", 20)
+    monkeypatch.setattr(budget, "_DEV_A_MINUTE", 200)
     data, limits = pb.data.table(inputs / "train.csv"), pb.Constraints(length=16)
     options: dict[str, Any] = dict.fromkeys(("trials", "measurements", "kfold", "recipe", "text"))
     options |= {"students": (), "stop_below_baseline": False, "seed": 0}
     checked = check(inputs / "teacher", data, constraints=limits, minutes=minutes, **options)
     whole, numbers = checked.splits.data, dict[str, float]()
     clock: Any = SimpleNamespace(record=lambda name, value: numbers.setdefault(name, value()))
-    shortened = run._with_few_examples(checked, clock)
+    shortened = budget.with_few_examples(checked, 1.0, clock)
     few = shortened.splits.data
     assert len(whole.dev) == 100 and len(few.dev) == count and set(few.dev.texts) <= set(whole.dev.texts)
     # Three times as many compare the best two candidates.
@@ -369,7 +369,7 @@ def test_short_times_read_a_part_of_the_examples(
     assert few.train is whole.train and shortened.head_examples == head
     # More time later compares with the same examples.
     longer = dataclasses.replace(checked, minutes=9.0)
-    continued = run._with_few_examples(longer, clock)
+    continued = budget.with_few_examples(longer, 1.0, clock)
     assert (len(continued.splits.data.dev), continued.head_examples) == (count, head)
 
 

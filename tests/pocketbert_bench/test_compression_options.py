@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_finetuning
+import tiny_questions
 from tiny_compression import TEACHER, compress_command, compress_fast, measurements
 
 import pocketbert as pb
 from pocketbert.tasks.registry import supervised_task
-from pocketbert_bench.compression import run
+from pocketbert_bench.compression import budget
 from pocketbert_bench.compression.inputs import check
+from pocketbert_bench.compression.lengths import rows_per_example
 from pocketbert_bench.compression.teacher import trained_teacher
 from pocketbert_bench.compression.trial_examples import part_of
+from pocketbert_runtime.windows import WindowOptions, make_windows
 
 WHOLE = f"layers=1-2,heads={TEACHER.num_attention_heads},neurons={TEACHER.intermediate_size},finetune"
 
@@ -45,8 +49,8 @@ def result(folder: Path) -> dict[str, Any]:
 def test_classes_that_no_limit_checks_are_named(
     compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "_LEAST_DEV", 40)
-    monkeypatch.setattr(run, "_DEV_A_MINUTE", 0)
+    monkeypatch.setattr(budget, "_LEAST_DEV", 40)
+    monkeypatch.setattr(budget, "_DEV_A_MINUTE", 0)
     # A bundle of random weights may lose all answers of a class.
     options = ("--minutes=9", f"--like={WHOLE}", "--max-latency-ms=9", "--threads=2")
     assert compress(*options, "--max-class-points-lost=0.5") == 0
@@ -55,6 +59,20 @@ def test_classes_that_no_limit_checks_are_named(
         "the choice did not check the points that low, high may lose, since fewer than 30 dev examples have the label"
     )
     assert "at 16 tokens, 2 threads" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_too_little_time_for_training_is_named_with_a_time_that_is_enough(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(budget, "_ENDING_SECONDS", 52)
+    options = (f"--like={WHOLE}", "--max-latency-ms=9", "--overwrite")
+    assert compress("--minutes=1", *options) == 0
+    (note,) = [note for note in result(tmp_path)["notes"] if "exports and scores leave" in note]
+    assert f"warning: {note}" in capsys.readouterr().err
+    advised = re.fullmatch(r"exports .* leave (\d) of 60 seconds for .*, so .* with (--minutes=\d)", note)
+    assert advised is not None
+    assert compress(advised[2], *options) == 0
+    assert not [note for note in result(tmp_path)["notes"] if "exports and scores leave" in note]
 
 
 def test_a_teacher_that_is_faster_makes_no_bundle_faster(
@@ -131,15 +149,37 @@ def test_a_part_of_the_examples_has_every_class(inputs: Path, monkeypatch: pytes
     # The classes take turns, so every second row has the same one.
     order = np.stack([np.flatnonzero(rows.labels == label)[:few] for label in (0, 1)], axis=1).ravel()[:200]
     dev = tiny_finetuning.write_table(tmp_path / "dev.csv", rows.select(order))
-    monkeypatch.setattr(run, "_LEAST_DEV", 100)
-    monkeypatch.setattr(run, "_DEV_A_MINUTE", 0)
+    monkeypatch.setattr(budget, "_LEAST_DEV", 100)
+    monkeypatch.setattr(budget, "_DEV_A_MINUTE", 0)
     data, limits = pb.data.table(inputs / "train.csv", dev=dev), pb.Constraints(length=16)
     checked = check(inputs / "teacher", data, constraints=limits, minutes=9)
     clock: Any = SimpleNamespace(record=lambda name, value: value())
-    chosen = run._with_few_examples(checked, clock).splits.data.dev
+    chosen = budget.with_few_examples(checked, 1.0, clock).splits.data.dev
     assert chosen.classes is not None and np.bincount(chosen.classes).tolist() == [50, 50]
     part = part_of(dataclasses.replace(checked.splits.data, train=checked.splits.data.dev), 0.5).train
     assert part.classes is not None and np.bincount(part.classes).tolist() == [50, 50]
+
+
+@pytest.mark.parametrize(("teacher_ms", "count"), [(10.0, 90), (360.0, 30), (9000.0, 13)])
+def test_a_slow_teacher_answers_fewer_dev_examples(
+    teacher_ms: float, count: int, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, number in {"_LEAST_DEV": 90, "_DEV_A_MINUTE": 0, "_FEWEST_DEV": 13}.items():
+        monkeypatch.setattr(budget, name, number)
+    data, limits = pb.data.table(inputs / "train.csv"), pb.Constraints(length=16)
+    checked = check(inputs / "teacher", data, constraints=limits, minutes=9)
+    clock: Any = SimpleNamespace(record=lambda name, value: value())
+    # 360 ms for 30 examples are 2 % of 9 minutes.
+    assert len(budget.with_few_examples(checked, teacher_ms, clock).splits.data.dev) == count
+
+
+def test_each_window_of_a_question_takes_the_time_of_a_text(inputs: Path, tmp_path: Path) -> None:
+    train = tiny_questions.write_questions(tmp_path / "train.json", 23, 1)
+    data = pb.data.questions(train, dev=tiny_questions.write_questions(tmp_path / "dev.json", 41, 2))
+    tokenizer = pb.from_pretrained(inputs / "teacher").tokenizer
+    windows = make_windows([*data.dev], tokenizer, WindowOptions(max_length=tiny_questions.MAX_LENGTH))
+    assert len(windows) > 41
+    assert rows_per_example(inputs / "teacher", data, tiny_questions.MAX_LENGTH) == len(windows) / 41
 
 
 def test_tags_take_the_order_of_the_model(inputs: Path, tmp_path: Path) -> None:

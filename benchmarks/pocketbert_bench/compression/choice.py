@@ -25,7 +25,7 @@ from pocketbert_bench import machine
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
-from pocketbert_bench.compression.final_scores import class_notes, final_scores
+from pocketbert_bench.compression.final_scores import class_notes, final_examples, final_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.lengths import padded_shares
@@ -119,6 +119,11 @@ class Choice:
             raise TrainingFailed(sentence)
         log_info(f"warning: {sentence}")
 
+    def answer_final_examples(self) -> None:
+        """Lets the teacher's bundle answer the final examples: a candidate takes no longer later."""
+        if self._inputs.splits.final is not None:
+            final_examples(self._inputs).score(self._teacher_network)
+
     @property
     def teacher_outcome(self) -> dict[str, Any]:
         """Scores on the dev split for the teacher's bundle."""
@@ -158,7 +163,7 @@ class Choice:
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
         bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss, parts, small = (
-            (*pooled(folds), [], "") if folds else final_scores(self._inputs, bundle, self._teacher)
+            (*pooled(folds), [], "") if folds else final_scores(self._inputs, bundle, self._teacher_network)
         )
         notes = [*class_notes(self._inputs, parts), self._reason(winner.candidate), measured.doubt]
         notes += [self._inputs.pairs_note]
@@ -351,7 +356,7 @@ class Choice:
 
     @functools.cached_property
     def _teacher_network(self) -> Predictor:
-        """The teacher's bundle; it computes the dev split once for all candidates."""
+        """The teacher's bundle; it computes dev and final split once."""
         return remembering(self._teacher.predictor(max_length=self._inputs.length))
 
     def _class_beyond(self, bundle: Bundle) -> PartLoss | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from pocketbert.tasks.predictor import Predictor
 from pocketbert.tasks.scores import Scores
 from pocketbert.training.outcome_notes import simple_methods
 from pocketbert_bench.compression.constraints import ROUNDING
@@ -26,27 +27,31 @@ from pocketbert_export.verification.outcomes import ScoringData
 _SHOWN = 5
 
 
-def final_scores(inputs: Inputs, bundle: Bundle, teacher: Bundle) -> tuple[Scores, Loss, list[PartLoss], str]:
+def final_examples(inputs: Inputs) -> ScoringData:
+    """The final split, and how to score a network on it; `inputs` must have one."""
+    final = inputs.splits.final
+    assert final is not None
+    return ScoringData(data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None)
+
+
+def final_scores(inputs: Inputs, bundle: Bundle, teacher: Predictor) -> tuple[Scores, Loss, list[PartLoss], str]:
     """Scores a bundle on the final split.
 
     Args:
       inputs: the compression's input, with a final split.
       bundle: the bundle.
-      teacher: the teacher's bundle.
+      teacher: the teacher's bundle; see `remembering`.
     Returns:
       Its scores, the points lost to the teacher, in total and in each class and slice, and a remark on small classes
       and slices; the remark may be empty.
     """
-    final = inputs.splits.final
-    assert final is not None
-    examples = ScoringData(data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None)
-    longest = max(bundle.lengths)
-    network, reference = (remembering(one.predictor(max_length=longest)) for one in (bundle, teacher))
+    final, examples = inputs.splits.final, final_examples(inputs)
+    network = remembering(bundle.predictor(max_length=max(bundle.lengths)))
     scores, _ = examples.score(network)
-    of_teacher, _ = examples.score(reference)
+    of_teacher, _ = examples.score(teacher)
     methods = simple_methods(final, scores.main_metric)
     scores = dataclasses.replace(scores, teacher=of_teacher.score, baselines=tuple(methods))
-    paired = PairedScores((reference, network), examples.scored, scores.main_metric)
+    paired = PairedScores((teacher, network), examples.scored, scores.main_metric)
     parts, small = paired.parts(slice_values(inputs.slices, examples.scored))
     remark = f"classes and slices with fewer than {LEAST_EXAMPLES} final examples, which have no row: {small}"
     return scores, paired.loss(), parts, remark if small else ""

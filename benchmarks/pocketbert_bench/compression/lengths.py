@@ -24,7 +24,7 @@ from pocketbert_runtime.tokenizers.truncation import room_problem
 
 # More lengths make the file larger, and save little.
 MOST_LENGTHS = 4
-_MULTIPLE, _PERCENTILE, _COUNTED = 16, 95, 2000
+_MULTIPLE, _PERCENTILE, _COUNTED, _SAMPLED = 16, 95, 2000, 100
 
 
 def token_counts(directory: Path, described: DirectoryDescription, data: TaskData) -> np.ndarray:
@@ -35,6 +35,14 @@ def token_counts(directory: Path, described: DirectoryDescription, data: TaskDat
     rows = data.train.select(evenly(len(data.train), _COUNTED))
     longest = described.config.max_position_embeddings
     return np.diff(supervised_task(data.task).encode(rows, open_tokenizer(vocabulary), longest).offsets)
+
+
+def rows_per_example(directory: Path, data: TaskData, length: int) -> float:
+    """Returns the mean number of rows for a dev example: questions on long paragraphs have several windows."""
+    vocabulary, task = vocabulary_of(directory), supervised_task(data.task)
+    assert vocabulary is not None
+    few = data.dev.select(evenly(len(data.dev), _SAMPLED))
+    return (len(task.encode(few, open_tokenizer(vocabulary), length).offsets) - 1) / len(few)
 
 
 def check_cuts(directory: Path, data: TaskData, length: int) -> None:

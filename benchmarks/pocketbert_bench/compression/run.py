@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pocketbert.data.examples import evenly_of_classes
 from pocketbert.data.final_split import ThreeSplits
 from pocketbert.data.task_data import TaskData
-from pocketbert.errors import TrainingFailed, UserError
+from pocketbert.errors import TrainingFailed
 from pocketbert.files import write_json, write_text
-from pocketbert.notation import argument
 from pocketbert.output_folders import check_inputs
 from pocketbert.progress import log_info
 from pocketbert.training.run_folder import MODEL_FOLDER, OPTIONS_FILE, REPORT_FILE, begin_run, pinned_commits, run_once
@@ -23,6 +21,14 @@ from pocketbert.trials.clock import Record, RunClock
 from pocketbert.trials.jobs import RESULT_FILE, read_result
 from pocketbert.trials.journal import Journal
 from pocketbert.trials.workers import InTurn, Workers
+from pocketbert_bench.compression.budget import (
+    EXPORT,
+    FINAL,
+    check_minutes,
+    ending_seconds,
+    short_time,
+    with_few_examples,
+)
 from pocketbert_bench.compression.candidates import StudentCandidate, candidates_within, measured_costs
 from pocketbert_bench.compression.choice import EXPORTS_FOLDER, Choice
 from pocketbert_bench.compression.command_lines import SPLITS_FOLDER, CommandLines
@@ -85,16 +91,6 @@ COMPRESSION_FILES = (
 )
 # Nothing reads them after the result.
 _TEMPORARY = (EXPORTS_FOLDER, MEASUREMENTS_FOLDER, TRIALS_FOLDER)
-# Time for the teacher's bundle, one trial, its bundle and the page.
-_LEAST_SECONDS = 40
-# Each evaluation scores so many dev examples, and so many for each minute. The comparison between the best two
-# candidates reads `_COMPARED` times as many.
-_LEAST_DEV, _DEV_A_MINUTE, _COMPARED = 500, 100, 3
-# A new head starts from a fit on so many examples for each minute.
-_HEAD_EXAMPLES_A_MINUTE = 300
-# Export and gate, measured in exports of the slower teacher; seconds for measurement and page.
-_ENDING_EXPORTS, _ENDING_SECONDS = 0.9, 10
-_EXPORT = "export of the teacher"
 
 
 def compress(
@@ -241,7 +237,7 @@ class _Compression:
             costs = read_costs(folder / COSTS_FILE) if (folder / COSTS_FILE).exists() else measured_costs(inputs)
             candidates = candidates_within(inputs, costs)
             if not (folder / OPTIONS_FILE).exists():
-                _check_minutes(inputs, clock.seconds)
+                check_minutes(inputs, clock.seconds)
             check_space(space_needed(inputs, costs, candidates, self._workers.parallel), folder)
             if not (folder / RESULT_FILE).exists():
                 begin_run(folder, inputs.recorded)
@@ -249,26 +245,33 @@ class _Compression:
                 write_measured(read_measured(inputs.measurements), folder)
             write_costs(costs, folder / COSTS_FILE)
             clock.start_saving()
-            self._inputs = inputs = _with_few_examples(inputs, clock)
+            teacher_ms = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms
+            self._inputs = inputs = with_few_examples(inputs, teacher_ms, clock)
 
             def seconds_left() -> float:
                 return math.inf if inputs.minutes is None else 60 * inputs.minutes - clock.seconds
 
+            def spare_seconds() -> float:
+                return seconds_left() - ending_seconds(inputs, teacher_ms, clock)
+
             try:
                 folds = self._folds(folder, clock, candidates, seconds_left)
                 teacher = trained_teacher(inputs, folder, seconds_left(), _recorded(clock, folder))
-                at_start = costs[inputs.recipe].predict(inputs.described.config, inputs.shares)
-                choice = Choice(inputs, folder, at_start.latency_ms, lambda: seconds_left() - _ending(clock))
+                without_teacher = clock.record(f"time without the teacher in {inputs.budget}", seconds_left)
+                choice = Choice(inputs, folder, teacher_ms, spare_seconds)
                 try:
-                    choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(_EXPORT))
+                    choice.export_teacher(teacher, folder / TEACHER_BUNDLE, lambda: clock.timed(EXPORT))
                 except GateFailed as failure:
                     raise TrainingFailed(f"the teacher's bundle fails the gate: {failure}") from failure
-                ending = _ending(clock)
+                with clock.timed(FINAL):
+                    choice.answer_final_examples()
                 prepare_importance(inputs, folder, teacher, candidates, _recorded(clock, folder))
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
-                total = clock.record(f"trials in {inputs.budget}", lambda: seconds_left() - ending)
+                total = clock.record(f"trials in {inputs.budget}", spare_seconds)
+                if short := short_time(inputs, without_teacher, total):
+                    log_info(f"warning: {short}")
                 try:
-                    rungs.run(candidates, lambda: seconds_left() - ending, total, inputs.trials)
+                    rungs.run(candidates, spare_seconds, total, inputs.trials)
                 except KeyboardInterrupt as interrupt:
                     # Other signals and a second Ctrl-C end the run.
                     if type(interrupt) is not KeyboardInterrupt or not rungs.scored:
@@ -284,6 +287,7 @@ class _Compression:
             result |= {"minutes": inputs.minutes, "trials": inputs.trials, "seconds": clock.seconds}
             of_candidates = sum(row["training_seconds"] for row in result["leaderboard"])
             result["training_seconds"] = training_seconds(inputs, folder) + of_candidates
+            result["notes"] += [short] if short else []
             if folds and clock.recorded["budget of the folds"] != inputs.amount:
                 result["notes"].append("the scores of the folds are those of a smaller budget")
             write_json(aside / LEADERBOARD_FILE, result["leaderboard"])
@@ -357,39 +361,6 @@ class _Compression:
             limits=limits,
             least_score=None if limits.max_points_lost is None else limits.least_score(teacher_score()),
         )
-
-
-def _check_minutes(inputs: Inputs, seconds: float) -> None:
-    """Raises a `UserError` if the time is over before one trial; `seconds` have passed."""
-    # With folds, each takes as long as the run on all examples.
-    shortest = (seconds + _LEAST_SECONDS * (1 + len(inputs.folds))) / 60
-    if inputs.minutes is not None and inputs.minutes < shortest:
-        raise UserError(
-            f"{argument('minutes')} must be at least {math.ceil(10 * shortest) / 10:g} for one trial; received "
-            f"{inputs.minutes:g}; pass more"
-        )
-
-
-def _with_few_examples(inputs: Inputs, clock: RunClock) -> Inputs:
-    """Reduces the dev split and the examples from which heads start, if the time is short."""
-    if inputs.minutes is None:
-        return inputs
-    minutes, data, usual = inputs.minutes, inputs.splits.data, inputs.head_examples
-    # A larger time later continues the same training, and compares with earlier scores.
-    most = round(clock.record("head examples", lambda: min(usual, math.ceil(_HEAD_EXAMPLES_A_MINUTE * minutes))))
-    inputs = dataclasses.replace(inputs, head_examples=most)
-    most = round(clock.record("dev examples", lambda: max(_LEAST_DEV, _DEV_A_MINUTE * minutes)))
-    if len(data.dev) <= most:
-        return inputs
-    log_info(f"the time is short: the choice reads {most:,} of {len(data.dev):,} dev examples")
-    few, compared = (data.dev.select(evenly_of_classes(data.dev, count)) for count in (most, _COMPARED * most))
-    splits = dataclasses.replace(inputs.splits, data=dataclasses.replace(data, dev=few))
-    return dataclasses.replace(inputs, splits=splits, compared=compared)
-
-
-def _ending(clock: RunClock) -> float:
-    """Seconds for an export, its measurement and the page."""
-    return _ENDING_EXPORTS * clock.recorded[_EXPORT] + _ENDING_SECONDS
 
 
 def _recorded(clock: RunClock, folder: Path) -> Record:
