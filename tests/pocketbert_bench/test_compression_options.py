@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +21,12 @@ from tiny_compression import TEACHER, compress_command, compress_fast, measureme
 
 import pocketbert as pb
 from pocketbert.tasks.registry import supervised_task
-from pocketbert_bench.compression import budget
+from pocketbert_bench.compression import budget, rungs
 from pocketbert_bench.compression.inputs import check
-from pocketbert_bench.compression.lengths import rows_per_example
+from pocketbert_bench.compression.lengths import windows_per_example
 from pocketbert_bench.compression.teacher import trained_teacher
 from pocketbert_bench.compression.trial_examples import part_of
+from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_runtime.windows import WindowOptions, make_windows
 
 WHOLE = f"layers=1-2,heads={TEACHER.num_attention_heads},neurons={TEACHER.intermediate_size},finetune"
@@ -65,14 +67,68 @@ def test_too_little_time_for_training_is_named_with_a_time_that_is_enough(
     compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(budget, "_ENDING_SECONDS", 52)
-    options = (f"--like={WHOLE}", "--max-latency-ms=9", "--overwrite")
+    options = (f"--like={WHOLE}", "--max-latency-ms=9")
     assert compress("--minutes=1", *options) == 0
-    (note,) = [note for note in result(tmp_path)["notes"] if "exports and scores leave" in note]
+    (note,) = [note for note in result(tmp_path)["notes"] if "left to train" in note]
     assert f"warning: {note}" in capsys.readouterr().err
-    advised = re.fullmatch(r"exports .* leave (\d) of 60 seconds for .*, so .* with (--minutes=\d)", note)
+    advised = re.fullmatch(r"only (\d) of \d\d seconds are left to train .*; with (--minutes=\d), .*", note)
     assert advised is not None
-    assert compress(advised[2], *options) == 0
-    assert not [note for note in result(tmp_path)["notes"] if "exports and scores leave" in note]
+    # The run continues, or starts anew.
+    for more in ((), ("--overwrite",)):
+        assert compress(advised[2], *options, *more) == 0
+        assert not [note for note in result(tmp_path)["notes"] if "left to train" in note]
+
+
+def test_earlier_trials_of_a_continued_run_count_as_training(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(budget, "_ENDING_SECONDS", 52)
+    monkeypatch.setattr(rungs.Rungs, "seconds", 90.0)
+    assert compress("--minutes=1", f"--like={WHOLE}", "--max-latency-ms=9") == 0
+    assert not [note for note in result(tmp_path)["notes"] if "left to train" in note]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "folds", "without_teacher", "training", "advised"),
+    [
+        (4.0, 0, 216.0, -50.0, 13),
+        (4.0, 0, 216.0, 54.0, None),
+        (60.0, 10, 392.0, 42.0, 108),
+        (0.5, 0, -3.0, -10.0, 1),
+    ],
+)
+def test_the_advised_time_is_always_longer(
+    minutes: float, folds: int, without_teacher: float, training: float, advised: int | None
+) -> None:
+    inputs: Any = SimpleNamespace(minutes=minutes, folds=[None] * folds)
+    sentence = budget.short_time(inputs, without_teacher, training)
+    assert (f"minutes={advised}," in sentence) if advised else not sentence
+
+
+@pytest.mark.parametrize(
+    ("device", "limit", "share"), [("", None, 1.0), ("", 3.0, 0.25), ("", 13.0, 1.0), ("p", 3.0, 1.0)]
+)
+def test_a_student_answers_the_final_examples_in_less_time_than_its_teacher(
+    device: str, limit: float | None, share: float
+) -> None:
+    constraints = SimpleNamespace(max_latency_ms=limit)
+    inputs: Any = SimpleNamespace(device=SimpleNamespace(name=device), constraints=constraints)
+    clock: Any = SimpleNamespace(recorded={budget.EXPORT: 20.0, budget.FINAL: 7.0})
+    assert budget.ending_seconds(inputs, 12.0, clock) == pytest.approx(0.9 * 20 + 7 * share + 10)
+
+
+def test_the_time_of_the_final_answers_is_known_before_the_trials(
+    compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    score = ScoringData.score
+
+    def slow(self: ScoringData, predictor: Any) -> Any:
+        time.sleep(0.3)
+        return score(self, predictor)
+
+    monkeypatch.setattr(ScoringData, "score", slow)
+    assert compress("--trials=1", f"--like={WHOLE}", "--max-latency-ms=9") == 0
+    assert json.loads((tmp_path / "out" / "time.json").read_text())[budget.FINAL] >= 0.3
 
 
 def test_a_teacher_that_is_faster_makes_no_bundle_faster(
@@ -173,13 +229,22 @@ def test_a_slow_teacher_answers_fewer_dev_examples(
     assert len(budget.with_few_examples(checked, teacher_ms, clock).splits.data.dev) == count
 
 
+def test_separate_texts_of_a_pair_are_measured_together(inputs: Path, tmp_path: Path) -> None:
+    rows = tiny_finetuning.examples(30, seed=5)
+    lines = [f"{text}\t{text}\t{score % 5}" for score, text in enumerate(rows.texts)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["text\tother\tlabel", *lines]) + "\n", encoding="utf-8")
+    data = pb.data.table(tmp_path / "pairs.tsv", pair="other")
+    separate = dataclasses.replace(data, task=dataclasses.replace(data.task, pairs="separate"))
+    assert [windows_per_example(inputs / "teacher", one, 16) for one in (data, separate)] == [1, 1]
+
+
 def test_each_window_of_a_question_takes_the_time_of_a_text(inputs: Path, tmp_path: Path) -> None:
     train = tiny_questions.write_questions(tmp_path / "train.json", 23, 1)
     data = pb.data.questions(train, dev=tiny_questions.write_questions(tmp_path / "dev.json", 41, 2))
     tokenizer = pb.from_pretrained(inputs / "teacher").tokenizer
     windows = make_windows([*data.dev], tokenizer, WindowOptions(max_length=tiny_questions.MAX_LENGTH))
     assert len(windows) > 41
-    assert rows_per_example(inputs / "teacher", data, tiny_questions.MAX_LENGTH) == len(windows) / 41
+    assert windows_per_example(inputs / "teacher", data, tiny_questions.MAX_LENGTH) == len(windows) / 41
 
 
 def test_tags_take_the_order_of_the_model(inputs: Path, tmp_path: Path) -> None:

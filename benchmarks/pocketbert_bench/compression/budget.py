@@ -11,7 +11,7 @@ from pocketbert.notation import argument
 from pocketbert.progress import log_info
 from pocketbert.trials.clock import RunClock
 from pocketbert_bench.compression.inputs import Inputs
-from pocketbert_bench.compression.lengths import rows_per_example
+from pocketbert_bench.compression.lengths import windows_per_example
 
 # Names of recorded durations.
 EXPORT, FINAL = "export of the teacher", "final answers of the teacher"
@@ -46,7 +46,7 @@ def with_few_examples(inputs: Inputs, teacher_ms: float, clock: RunClock) -> Inp
 
     Args:
       inputs: the compression's input.
-      teacher_ms: predicted latency of the teacher's bundle, for a row.
+      teacher_ms: predicted latency of the teacher's bundle, for a text, a pair or a window.
       clock: a later attempt reads as many examples.
     """
     if inputs.minutes is None:
@@ -67,10 +67,10 @@ def with_few_examples(inputs: Inputs, teacher_ms: float, clock: RunClock) -> Inp
 def _dev_examples(inputs: Inputs, teacher_ms: float, minutes: float) -> float:
     """Most dev examples that choose in some minutes."""
     usual = max(_LEAST_DEV, _DEV_A_MINUTE * minutes)
-    if inputs.device.name:
-        # A phone's latency says nothing about this machine.
+    if inputs.device.name or inputs.constraints.max_class_points_lost is not None:
+        # A phone's latency says nothing about this machine. Each class needs many examples for a limit on its loss.
         return usual
-    seconds = teacher_ms / 1000 * rows_per_example(inputs.directory, inputs.splits.data, inputs.length)
+    seconds = teacher_ms / 1000 * windows_per_example(inputs.directory, inputs.splits.data, inputs.length)
     return min(usual, max(_DEV_SHARE * 60 * minutes / seconds, _FEWEST_DEV))
 
 
@@ -86,15 +86,17 @@ def short_time(inputs: Inputs, without_teacher: float, training: float) -> str:
 
     Args:
       inputs: the compression's input.
-      without_teacher: seconds left once the teacher was trained.
-      training: seconds left for candidates; may be negative.
+      without_teacher: seconds from the end of the teacher's training to the end of the run.
+      training: seconds of them for candidates; may be negative.
     """
     if inputs.minutes is None or training >= _LEAST_SHARE * without_teacher:
         return ""
     needed = (without_teacher - training) / (1 - _ADVISED_SHARE)
-    # The teacher's share of the time grows, too.
-    minutes = math.ceil(inputs.minutes * needed / max(without_teacher, 60 * inputs.minutes * _LEAST_SHARE))
+    # A new run shares a longer time with folds and teacher; a continued one exports and scores again.
+    least = 60 * inputs.minutes * _LEAST_SHARE * 2 / (len(inputs.folds) + 2)
+    minutes = max(inputs.minutes * needed / max(without_teacher, least), inputs.minutes + needed / 60)
     return (
-        f"exports and scores leave {max(training, 0):.0f} of {60 * inputs.minutes:.0f} seconds for the candidates' "
-        f"training, so they may be far worse than with {argument('minutes', minutes)}"
+        f"only {max(training, 0):.0f} of {max(without_teacher, 0):.0f} seconds are left to train candidates, since "
+        f"exports and scores take the others; with {argument('minutes', math.ceil(minutes))}, candidates may be far "
+        "better"
     )

@@ -65,7 +65,7 @@ class Choice:
       inputs: the compression's input.
       folder: the compression's folder.
       teacher_ms: predicted latency of the teacher's bundle.
-      spare_seconds: returns the time left after another export; negative if it would exceed the time.
+      spare_seconds: returns the time left after another export and the final scores; negative if they exceed the time.
     """
 
     def __init__(self, inputs: Inputs, folder: Path, teacher_ms: float, spare_seconds: Callable[[], float]) -> None:

@@ -37,12 +37,14 @@ def token_counts(directory: Path, described: DirectoryDescription, data: TaskDat
     return np.diff(supervised_task(data.task).encode(rows, open_tokenizer(vocabulary), longest).offsets)
 
 
-def rows_per_example(directory: Path, data: TaskData, length: int) -> float:
-    """Returns the mean number of rows for a dev example: questions on long paragraphs have several windows."""
+def windows_per_example(directory: Path, data: TaskData, length: int) -> float:
+    """Returns the mean number of measured inputs for a dev example: a question on a long paragraph has several."""
     vocabulary, task = vocabulary_of(directory), supervised_task(data.task)
     assert vocabulary is not None
     few = data.dev.select(evenly(len(data.dev), _SAMPLED))
-    return (len(task.encode(few, open_tokenizer(vocabulary), length).offsets) - 1) / len(few)
+    encoded = task.encode(few, open_tokenizer(vocabulary), length)
+    # Two texts that an encoder reads one by one are measured together.
+    return (len(encoded.offsets) - 1) / len(few) / (encoded.rows_per_example if data.task.pairs else 1)
 
 
 def check_cuts(directory: Path, data: TaskData, length: int) -> None:

@@ -94,6 +94,11 @@ class Rungs:
         """Whether a candidate has a score."""
         return bool(scores(self._journal.records))
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of all trials."""
+        return sum(trial.seconds for trial in self._journal.records)
+
     def run(
         self,
         candidates: Sequence[StudentCandidate],
