@@ -25,7 +25,7 @@ from pocketbert_bench import machine
 from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.command_lines import CommandLines
 from pocketbert_bench.compression.constraints import ROUNDING
-from pocketbert_bench.compression.final_scores import class_notes, final_examples, final_scores
+from pocketbert_bench.compression.final_scores import class_notes, final_scores
 from pocketbert_bench.compression.folds import FoldScores, pooled
 from pocketbert_bench.compression.inputs import MIXED_RECIPE, Inputs
 from pocketbert_bench.compression.lengths import padded_shares
@@ -40,6 +40,7 @@ from pocketbert_export.bundles.model_card import Latency, write_card
 from pocketbert_export.exporter import export
 from pocketbert_export.quantization.calibration_options import CalibrationOptions
 from pocketbert_export.quantization.scored_texts import Loss
+from pocketbert_export.verification.outcomes import ScoringData
 from pocketbert_export.verification.verify import GateFailed
 
 EXPORTS_FOLDER = "exports"
@@ -121,8 +122,8 @@ class Choice:
 
     def answer_final_examples(self) -> None:
         """Lets the teacher's bundle answer the final examples: a candidate takes no longer later."""
-        if self._inputs.splits.final is not None:
-            final_examples(self._inputs).score(self._teacher_network)
+        if (final := self._inputs.splits.final) is not None:
+            ScoringData.of_dev(final).score(self._teacher_network)
 
     @property
     def teacher_outcome(self) -> dict[str, Any]:
@@ -151,7 +152,8 @@ class Choice:
           TrainingFailed: no candidate met limits and gate.
         """
         winner = self._winner(rungs, candidates)
-        measured, shares = winner.measured, padded_shares(self._inputs.shares, winner.candidate.lengths)
+        inputs, measured = self._inputs, winner.measured
+        shares = padded_shares(inputs.shares, winner.candidate.lengths)
         board = rungs.leaderboard(winner.candidate)
         models = kept_folders([(candidate, row) for candidate, row in board if rungs.has_weights(candidate)])
         shutil.rmtree(aside, ignore_errors=True)
@@ -161,13 +163,11 @@ class Choice:
         if winner.candidate.trimmed:
             link(self._model(rungs, winner.candidate), aside / MODEL_FOLDER)
         write_card(aside / BUNDLE_FOLDER, self._folder.absolute().name, self._latencies(measured))
-        bundle = Bundle.open(aside / BUNDLE_FOLDER)
         scores, loss, parts, small = (
-            (*pooled(folds), [], "") if folds else final_scores(self._inputs, bundle, self._teacher_network)
+            (*pooled(folds), [], "") if folds else final_scores(inputs, winner.bundle, self._teacher_network)
         )
-        notes = [*class_notes(self._inputs, parts), self._reason(winner.candidate), measured.doubt]
-        notes += [self._inputs.pairs_note]
-        notes += [self._teacher_remark, small, *scores.warnings, soft_label_note(self._inputs.splits.data)]
+        notes = [*class_notes(inputs, parts), self._reason(winner.candidate), measured.doubt, inputs.pairs_note]
+        notes += [self._teacher_remark, small, *scores.warnings, soft_label_note(inputs.splits.data)]
         return {
             "main_metric": scores.main_metric,
             "metrics": dict(scores.metrics),

@@ -27,13 +27,6 @@ from pocketbert_export.verification.outcomes import ScoringData
 _SHOWN = 5
 
 
-def final_examples(inputs: Inputs) -> ScoringData:
-    """The final split, and how to score a network on it; `inputs` must have one."""
-    final = inputs.splits.final
-    assert final is not None
-    return ScoringData(data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None)
-
-
 def final_scores(inputs: Inputs, bundle: Bundle, teacher: Predictor) -> tuple[Scores, Loss, list[PartLoss], str]:
     """Scores a bundle on the final split.
 
@@ -45,7 +38,9 @@ def final_scores(inputs: Inputs, bundle: Bundle, teacher: Predictor) -> tuple[Sc
       Its scores, the points lost to the teacher, in total and in each class and slice, and a remark on small classes
       and slices; the remark may be empty.
     """
-    final, examples = inputs.splits.final, final_examples(inputs)
+    final = inputs.splits.final
+    assert final is not None
+    examples = ScoringData.of_dev(final)
     network = remembering(bundle.predictor(max_length=max(bundle.lengths)))
     scores, _ = examples.score(network)
     of_teacher, _ = examples.score(teacher)

@@ -43,7 +43,7 @@ def score_fold(inputs: Inputs, teacher: Path, student: Path, path: Path) -> None
     """Scores float models on the final split in `inputs`, and writes a `FoldScores`."""
     final = inputs.splits.final
     assert final is not None
-    examples = ScoringData(data=final.dev, metrics=tuple(final.metrics) or None, main_metric=final.main_metric or None)
+    examples = ScoringData.of_dev(final)
     of_student, of_teacher = (
         examples.score(model_predictor(from_pretrained(model), max_length=inputs.length))[0]
         for model in (student, teacher)
@@ -62,8 +62,7 @@ def score_fold(inputs: Inputs, teacher: Path, student: Path, path: Path) -> None
 
 def dev_score(inputs: Inputs, teacher: Path) -> float:
     """Returns the float teacher's main metric on the dev split."""
-    data = inputs.splits.data
-    examples = ScoringData(data=data.dev, metrics=tuple(data.metrics) or None, main_metric=data.main_metric or None)
+    examples = ScoringData.of_dev(inputs.splits.data)
     return examples.score(model_predictor(from_pretrained(teacher), max_length=inputs.length))[0].score
 
 

@@ -268,8 +268,8 @@ class _Compression:
                 prepare_importance(inputs, folder, teacher, candidates, _recorded(clock, folder))
                 rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
                 total = clock.record(f"trials in {inputs.budget}", spare_seconds)
-                before = clock.record(f"trials before {inputs.budget}", lambda: rungs.seconds)
-                if short := short_time(inputs, without_teacher + before, total + before):
+                trained = clock.record(f"trials before {inputs.budget}", lambda: rungs.seconds)
+                if short := short_time(inputs, without_teacher + trained, total + trained):
                     log_info(f"warning: {short}")
                 try:
                     rungs.run(candidates, spare_seconds, total, inputs.trials)

@@ -19,6 +19,7 @@ from pocketbert_export.glue.scoring import labelled_evaluator
 from pocketbert_runtime.json_reading import read_json, read_members
 
 if TYPE_CHECKING:
+    from pocketbert.data.task_data import TaskData
     from pocketbert.model import Model
     from pocketbert_export.bundles.bundle import Bundle
 
@@ -63,6 +64,11 @@ class ScoringData:
     main_metric: str | None = None
     data_task: str | None = None
     windows: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of_dev(cls, data: TaskData) -> ScoringData:
+        """The dev split, with the data's metrics."""
+        return cls(data=data.dev, metrics=tuple(data.metrics) or None, main_metric=data.main_metric or None)
 
     @property
     def scored(self) -> LabelledData:
