@@ -25,7 +25,7 @@ u is a number format's relative step, r its root mean square rounding error.
 - `dynamic_wi8`: a row of normally distributed weights with a maximum at 4 deviations has steps of 4/127,
   r = 4/(127·sqrt(12)) = 0.9 %; activations with a maximum at 8 deviations 1.8 %. Together this is 2 % per dense layer.
   Residual connections halve the error for the layers above; 36 dense layers (six blocks) leave 6 %. The bound is 15 %
-  for the root mean square, and four times as much for the largest output.
+  for the root mean square, and four times as much for the largest output (`pocketbert_export.checks.outputs`).
 - `dynamic_wi4`: the largest of 32 normally distributed weights is 2.1 deviations on average, so steps are 2.1/7,
   r = 2.1/(7·sqrt(12)) = 8.6 %; with the activations 8.8 % per dense layer, 4.4 times `dynamic_wi8`. Outputs sum many
   rounded weights, and the largest, most important weights are rounded relative to themselves. Six blocks leave 26 % by
@@ -65,7 +65,7 @@ class Bounds:
     """Bounds on the relative differences between a bundle and the float model; see the module docstring.
 
     Attributes:
-      largest_difference: largest difference in one logit.
+      largest_difference: largest difference in one logit; twice as much in logits for each token.
       rms_difference: root mean square difference over all logits.
       label_agreement: smallest share of examples with the reference's label; near ties count as agreeing.
       metric_drop_points: largest drop in the task's metric in points (1/100), unless chance explains it.

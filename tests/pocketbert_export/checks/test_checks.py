@@ -154,6 +154,26 @@ def test_difference_takes_the_worst_output() -> None:
     assert not checks.check_difference(reference, answers, RECIPES["dynamic_wi8"].bounds)[0].passed
 
 
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("logits", 1), ("start_logits", 2), ("token_logits", 2), ("topic_logits", 1), ("sequence_output", 1)],
+)
+def test_one_logit_per_token_may_differ_twice_as_much(name: str, factor: int) -> None:
+    bounds = RECIPES["dynamic_wi8"].bounds
+    reference = np.where(np.arange(7000) % 2, 3.0, -3.0).astype(np.float32)
+    for share, passes in ((0.95, True), (1.05, False)):
+        received = reference.copy()
+        received[5] += share * factor * 3 * bounds.largest_difference
+        # Another output is near its bound, too, but not as near.
+        outputs = {name: reference, "logits": reference}
+        answers = {"logits": reference + 1.2 * (np.arange(7000) == 9), name: received}
+        largest, rms = checks.check_difference(outputs, answers, bounds)
+        assert largest.passed is passes and rms.passed
+        assert largest.bound == pytest.approx(factor * bounds.largest_difference)
+        assert largest.measured == pytest.approx(share * factor * bounds.largest_difference, rel=1e-5)
+    assert [check.measured for check in checks.check_difference(outputs, outputs, bounds)] == [0, 0]
+
+
 def test_labels_count_near_ties_as_agreeing() -> None:
     # The third row's lead is 0.4; twice the bound of 15 % of 1.58, the centred root mean square, is 0.47.
     logits = LOGITS + [[0, 0, 0], [0, 0, 0], [0, 0.1, 0], [0, 0, 0]]
