@@ -2,11 +2,11 @@
 
 A cell is a task, a limit of the latency and a seed. Its rows are fine-tuning, each distillation method, and
 `pocketbert compress`. All rows of a task have one teacher: all-MiniLM-L6-v2, fine-tuned on the training examples. Each
-row takes four minutes, ten for questions, with the exports of teacher and student, the gate and the measurement; the
-teacher's training does not count. A row with one method has the largest number of the teacher's layers within the
-limit. Another cell of each task has these rows with more layers, and half of their heads and neurons. A dev split
-chooses; the scores are of a final split. The study keeps finished rows, and resumes. Close other programs first: with
-fewer steps, every row gets worse. `--until` starts no cell after some minutes, and `--tasks` names the tasks to run.
+row takes four minutes, with the exports of teacher and student, the gate and the measurement; the teacher's training
+does not count. A row with one method has the largest number of the teacher's layers within the limit. Another cell of
+each task has these rows with more layers, and half of their heads and neurons. A dev split chooses; the scores are of a
+final split. The study keeps finished rows, and resumes. Close other programs first: with fewer steps, every row gets
+worse. `--until` starts no cell after some minutes, and `--tasks` names the tasks to run.
 
     python -m studies bake_off
     python -m studies.bake_off --tasks=stsb,names --until=100
@@ -89,7 +89,7 @@ def content(
     Args:
       cells: the cells.
       folder: folder of the study.
-      minutes: time of each row; questions take more.
+      minutes: time of each row.
       methods: the rows; all if empty.
       quick: whether this is a trial of the study.
       chosen: names of the cells to run; None for all. The file has those that an earlier call has finished, too.
@@ -105,7 +105,7 @@ def content(
             needs = (teacher,)
             if teacher not in [job.name for job in jobs]:
                 jobs.append(StudyJob(name=teacher, call=teach, arguments=(cell.task, folder), threads=threads))
-        arguments = (cell, folder, cell.task.time_factor * minutes, tuple(methods) or cell.task.methods)
+        arguments = (cell, folder, minutes, tuple(methods) or cell.task.methods)
         jobs.append(StudyJob(name=cell.name, call=bake, arguments=arguments, needs=needs, threads=threads))
     finished, failed = run_jobs(jobs, folder, processes=1, minutes=until)
     rows = [row for cell in cells for row in finished.get(cell.name, {"rows": []})["rows"]]
@@ -235,11 +235,7 @@ def kept_cells(file: results.ResultFile, cells: Sequence[BakeOffCell], minutes: 
     """Name → result of the cells in a result file whose rows have had this time."""
     kept: dict[str, Any] = {}
     for cell in cells:
-        rows = [
-            row
-            for row in rows_of(file)
-            if key_of(row) == cell.key and row["minutes"] == cell.task.time_factor * minutes
-        ]
+        rows = [row for row in rows_of(file) if key_of(row) == cell.key and row["minutes"] == minutes]
         if rows:
             kept[cell.name] = {"rows": rows}
     return kept

@@ -35,7 +35,6 @@ class BakeOffTask:
       length: tokens of a text; longer ones are cut.
       dev_share: share of the training examples that choose.
       epochs: epochs of the teacher.
-      time_factor: time of each row, in that of other tasks.
       labelled: number of examples that have labels; None for all.
       unlabelled: number of others, whose labels nobody reads.
       methods: rows beside fine-tuning; all if empty.
@@ -51,7 +50,6 @@ class BakeOffTask:
     length: int = _USUAL_LENGTH
     dev_share: float = _DEV_SHARE
     epochs: int = 3
-    time_factor: float = 1.0
     labelled: int | None = None
     unlabelled: int = 0
     methods: tuple[str, ...] = ()
@@ -84,8 +82,7 @@ TASKS = (
     BakeOffTask(name="sst2", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2), dev_share=0.03, epochs=1),
     BakeOffTask(name="stsb", shares=_HALF_AND_QUARTER, seeds=(0, 1, 2)),
     BakeOffTask(name="names", shares=_HALF_AND_QUARTER),
-    # Exports and scores alone take minutes.
-    BakeOffTask(name="questions", length=192, time_factor=2.5),
+    BakeOffTask(name="questions", length=192),
     BakeOffTask(name="mrpc", shares=_HALF_AND_QUARTER, length=96),
     BakeOffTask(name="cola"),
     BakeOffTask(name="xnli", length=96, epochs=4),

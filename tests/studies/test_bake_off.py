@@ -106,11 +106,6 @@ def test_finished_cells_are_kept() -> None:
     assert names[:4] == ["sst2-0.5-0", "stsb-0.5-0", "names-0.5-0", "questions-0.5-0"]
     half = file_of(row("stsb", "finetune", 0.8, 0.8, half_width=True))
     assert [*bake_off.kept_cells(half, cells, 4.0)] == ["stsb-0.5-0-half"]
-    # Questions take longer.
-    file = file_of(
-        *(row("questions", name, 0.5, 0.5, minutes=time) for name, time in (("hsk", 10.0), ("finetune", 4.0)))
-    )
-    assert [len(cell["rows"]) for cell in bake_off.kept_cells(file, cells, 4.0).values()] == [1]
 
 
 def test_dev_split_chooses_the_structure_of_a_method() -> None:
