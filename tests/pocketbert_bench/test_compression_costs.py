@@ -13,8 +13,11 @@ import tiny_finetuning
 from pocketbert.configs import EncoderConfig
 from pocketbert.errors import UserError
 from pocketbert_bench.compression import costs
+from pocketbert_bench.compression.candidates import StudentCandidate, in_order
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.costs import fit, fitted_networks
+from pocketbert_bench.compression.methods import Training
+from pocketbert_bench.compression.structures import structures
 from pocketbert_bench.network_latency import Host, NetworkCost, Setting
 
 TEACHER = tiny.BERT.replace(num_layers=5, initializer_range=0.1)
@@ -125,3 +128,33 @@ def test_loss_of_exactly_the_limit_is_allowed(count: int) -> None:
         for right in range(lost, count + 1):
             least = limits.least_score(right / count)
             assert (right - lost) / count >= least > (right - lost - 1) / count
+
+
+def test_deepest_networks_near_a_latency_come_first() -> None:
+    sizes = {"hidden_size": 144, "embedding_size": 144}
+    base = TEACHER.replace(num_layers=7, num_attention_heads=12, intermediate_size=1600, **sizes)
+    whole_ms = formula_ms(base, first_token=False)
+    candidates = [
+        StudentCandidate(
+            kind=kind,
+            structure=structure,
+            training=Training(method="finetune"),
+            recipe="dynamic_wi8",
+            trimmed=False,
+            lengths=(16,),
+            cost=Cost(latency_ms=formula_ms(structure.config(base), first_token=False), size_mb=1, memory_mb=1),
+        )
+        for kind, structure in structures(base, small_embedding=False)
+    ]
+
+    def first(*shares: float) -> list[tuple[int, int, int]]:
+        ordered = [candidate.structure for candidate in in_order(candidates, [share * whole_ms for share in shares])]
+        return [(len(one.layers), one.heads, one.intermediate_size) for one in ordered[:3]]  # type: ignore[union-attr]
+
+    # Seven layers take 0.92 with three quarters of the neurons, 0.84 with half; with half of the heads 0.59, then 0.51.
+    assert first(0.95, 0.6, 0.55) == [(7, 12, 1200), (7, 6, 800), (7, 6, 400)]
+    assert first(0.95)[:2] == [(7, 12, 1200), (7, 12, 800)]
+    # Six layers with half of heads and neurons take 0.52: they are slower, and come later.
+    assert first(0.55)[0] == (7, 6, 400)
+    # Without a latency to be near, the slowest are first.
+    assert first(float("inf"))[:2] == [(7, 12, 1600), (7, 12, 1200)]

@@ -59,8 +59,10 @@ class Stopwatch(Workers):
         parallel: int = 1,
         die_after: int | None = None,
         losses: Mapping[int, float] | None = None,
+        error: float = 0.0,
     ) -> None:
         self.seconds, self.jobs, self.parallel = 0.0, list[tuple[str, int, float]](), parallel
+        self._error = error
         self._scores, self._die_after, self._losses = scores, die_after, losses or dict.fromkeys(scores, 0.6)
 
     def outcomes(self, make_run: Any, jobs: Sequence[Job]) -> Iterator[Outcome]:
@@ -81,6 +83,7 @@ class Stopwatch(Workers):
             score = self._scores[layers] + 0.01 * rung + 0.005 * (options["method"] == "predictions")
             (job.folder / "model").mkdir(parents=True)
             result = {"main_metric": "accuracy", "metrics": {"accuracy": score}, "steps": steps, "seconds": seconds}
+            result["outcome"] = {"interval": [score - 1.96 * self._error, score + 1.96 * self._error]}
             (job.folder / "result.json").write_text(json.dumps(result | {"best_step": steps}))
             # The last evaluation is not the best one.
             losses = {steps: self._losses[layers], steps + 1: 0.9 - self._losses[layers]}
@@ -166,6 +169,17 @@ def test_a_single_candidate_trains_in_one_go(total: float, trials: int | None, e
 def test_two_candidates_share_the_time_of_first_rungs(tmp_path: Path) -> None:
     run(tmp_path / "run", workers := Stopwatch(SCORES), total=24.0, candidates=CANDIDATES[:2])
     assert [seconds for _, rung, seconds in workers.jobs if rung == 0] == pytest.approx([6.0, 5.0], abs=1.1)
+
+
+@pytest.mark.parametrize(("total", "tried"), [(7.5, 1), (8.5, 3)])
+def test_rungs_of_a_few_steps_compare_nothing(total: float, tried: int, tmp_path: Path) -> None:
+    # A sixth of the time is for 14.6 of the 70 steps in an epoch with six layers, or for 16.5.
+    workers = Stopwatch(SCORES)
+    run(tmp_path / "run", workers, total=total)
+    assert len({name for name, _, _ in workers.jobs}) == tried
+    # The first candidate then has the rest of the time.
+    name, rung, seconds = workers.jobs[-1]
+    assert rung == 2 and (tried > 1 or (layers(name) == 6 and seconds > 0.6 * total))
 
 
 @pytest.mark.parametrize("total", [12.0, 24.0])
@@ -264,6 +278,34 @@ def test_limit_of_points_promotes_candidates_near_it(tmp_path: Path) -> None:
     assert promoted[0] == 2
     fastest = rungs.preferred(CANDIDATES)[0]
     assert fastest.structure == CANDIDATES[4].structure and rungs.score(fastest) >= 0.66
+
+
+@pytest.mark.parametrize(("error", "tried"), [(0.0, 6), (0.011, 4), (0.009, 1)])
+def test_parts_of_a_network_with_too_low_a_score_are_left_out(
+    error: float, tried: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 0.71 is needed; six layers have 0.70, and three have 0.60. Without an interval, nobody knows how far that is.
+    workers = Stopwatch(SCORES, error=error)
+    run(tmp_path / "run", workers, trials=6, limits=Constraints(max_points_lost=9), candidates=CANDIDATES[:6])
+    assert sum(not rung for _, rung, _ in workers.jobs) == tried
+    # The only one trains further.
+    assert any(rung for _, rung, _ in workers.jobs)
+    message = f"5 smaller candidates are left out: the score of {CANDIDATES[0].name} is too low"
+    named = message in capsys.readouterr().err
+    assert named == (tried == 1)
+
+
+def test_other_layers_or_more_heads_are_no_part(tmp_path: Path) -> None:
+    four = dataclasses.replace(CANDIDATES[2], structure=dataclasses.replace(CANDIDATES[2].structure, heads=1))
+    others = [
+        dataclasses.replace(four, structure=dataclasses.replace(four.structure, **sizes))
+        for sizes in ({"layers": (1, 2, 5)}, {"heads": 2, "layers": (1, 2)}, {"layers": (2, 3)})
+    ]
+    workers = Stopwatch(SCORES, error=0.001)
+    limits = Constraints(max_points_lost=1)
+    run(tmp_path / "run", workers, trials=4, limits=limits, candidates=[four, *others])
+    tried = {name for name, rung, _ in workers.jobs if not rung}
+    assert tried == {candidate.name for candidate in [four, *others[:2]]}
 
 
 def test_workers_train_several_at_a_time(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from pocketbert_bench.network_latency import Setting
 
 # Predicted latencies must leave this share of the limit: the upper end of the measured interval counts.
 _MARGIN = 0.08
-# So many kinds above this share of the latency's limit need no smaller files.
-_KINDS, _NEAR = 3, 0.7
+# A latency above this share of a limit is near it. So many kinds near it need no smaller files.
+_NEAR, _KINDS = 0.7, 3
 # Without a limit of the latency, candidates are spread below these shares of the teacher's.
-_SHARES = (0.75, 0.5, 0.35, 0.22, 0.14)
+_SHARES = (0.9, 0.6, 0.4, 0.25, 0.15)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +57,11 @@ class StudentCandidate:
     def name(self) -> str:
         """Name of a folder."""
         return f"{self.structure.name},{self.training.name}"
+
+    def is_part_of(self, other: StudentCandidate) -> bool:
+        """Whether both are cut out of the teacher, and this network has no parts that the other one lacks."""
+        part, whole = self.structure, other.structure
+        return isinstance(part, Structure) and isinstance(whole, Structure) and part.is_part_of(whole)
 
 
 def measured_costs(inputs: Inputs) -> dict[str, CostModel]:
@@ -204,11 +209,12 @@ def in_order(candidates: Sequence[StudentCandidate], most_ms: Sequence[float]) -
     """Candidates in the order of trials.
 
     The slowest of each kind below each latency come first, fine-tuned; then those of the last layers, and those whose
-    head reads the first token; then all of them with the other ways to train.
+    head reads the first token; then all of them with the other ways to train. Of those near a latency, the deepest are
+    first: many narrow layers lose less than a few whole ones (docs/results/bake-off.md).
 
     Args:
       candidates: candidates within the limits.
-      most_ms: latencies; several of them spread the trials over fast and slow networks.
+      most_ms: latencies; several of them spread the trials over fast and slow networks. If infinite, none is near it.
     """
     ordered: dict[str, StudentCandidate] = {}
     for training in dict.fromkeys(candidate.training for candidate in candidates):
@@ -226,8 +232,14 @@ def _slowest(candidates: Sequence[StudentCandidate], most_ms: float) -> list[Stu
     for candidate in sorted(candidates, key=lambda candidate: -candidate.cost.latency_ms):
         if candidate.cost.latency_ms <= most_ms:
             of_kind.setdefault(candidate.kind, candidate)
-    # Among equally slow ones, those from which a teacher's layers are most often taken.
-    return sorted(of_kind.values(), key=lambda one: (one.structure.first_token, one.kind.startswith("last")))
+
+    def claim(candidate: StudentCandidate) -> tuple[bool, bool, int]:
+        near = candidate.cost.latency_ms > _NEAR * most_ms
+        # Among equally slow ones, those from which a teacher's layers are most often taken.
+        usual = candidate.structure.first_token, candidate.kind.startswith("last")
+        return *usual, -candidate.structure.depth if near else 0
+
+    return sorted(of_kind.values(), key=claim)
 
 
 def _candidates(inputs: Inputs, costs: Mapping[str, CostModel]) -> Iterator[StudentCandidate]:

@@ -81,6 +81,10 @@ class Trial(TrialScore):
         low, high = self.interval
         return (high - low) / (2 * statistics.NormalDist().inv_cdf(0.975))
 
+    def is_below(self, score: float) -> bool:
+        """Whether its score is below another by more than a standard error, if that is known."""
+        return self.score is not None and 0 < self.standard_error < score - self.score
+
     def problems(self) -> list[str]:
         """Lists values that break a rule."""
         wrong = self.rung < 0 or self.epochs <= 0 or not 0 <= self.training_seconds <= self.seconds

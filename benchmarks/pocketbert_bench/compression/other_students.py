@@ -96,6 +96,11 @@ class OtherStudent:
         return self.supernet is not None or bool(self.layers)
 
     @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return self.architecture.num_layers
+
+    @property
     def first_token(self) -> bool:
         """Its head reads what fine-tuning chooses."""
         return False

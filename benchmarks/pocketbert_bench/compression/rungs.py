@@ -31,6 +31,8 @@ from pocketbert_bench.compression.trial_examples import BATCH, planned_epochs, t
 TRIALS_FOLDER = "trials"
 # A first rung's steps: fewer tell little about a candidate.
 _STEPS, _MOST_EPOCHS, _UNLIMITED = 120, 8, 10**6
+# If the time is for fewer steps of the first candidate, it trains alone: such rungs cannot compare candidates.
+_FEWEST_STEPS = 15
 # Each rung trains so many times the first one's epochs, from the weights of the rung before.
 _FACTORS = (1, 2, 4)
 # First and second rungs end after these parts of the time.
@@ -85,9 +87,11 @@ class Rungs:
         self._steps = math.ceil(len(shared.data.train) / BATCH)
         self._refused: set[tuple[str, int]] = set()
 
-    def refuse(self, candidate: StudentCandidate) -> None:
-        """Leaves out a candidate's best trial, whose file is not accepted; an earlier one may be the best then."""
+    def refuse(self, candidate: StudentCandidate) -> float:
+        """Leaves out a candidate's best trial, and returns its score; an earlier one may be the best then."""
+        score = self.score(candidate)
         self._refused.add((candidate.name, self.best_rung(candidate)))
+        return score
 
     @property
     def scored(self) -> bool:
@@ -156,14 +160,15 @@ class Rungs:
         waiting = [candidate for candidate in candidates if candidate not in tried]
         kinds, most = min(_KINDS, len(candidates)), self._most or len(candidates)
         end = 0.0 if kinds == 1 else (1 - _FIRST_SHARE) * total
-        while waiting and len(tried) < most:
+        while (waiting := self._within_reach(waiting, tried)) and len(tried) < most:
             left = self._seconds_left() - end
             self._drop_weights(tried)
             batch: list[StudentCandidate] = []
             while waiting and len(batch) < min(self._workers.parallel, most - len(tried)):
                 batch.append(self._next(waiting, [*tried, *batch]))
                 waiting.remove(batch[-1])
-            late = left <= 0 or (len(tried) >= kinds and self._durations.seconds(batch[0], self._epochs) > left)
+            few = bool(tried) and self._of(tried[0])[0].epochs * self._steps < min(_FEWEST_STEPS, self._steps)
+            late = left <= 0 or few or (len(tried) >= kinds and self._durations.seconds(batch[0], self._epochs) > left)
             if tried and late and not self._most:
                 break
             # Equal parts for the candidates that must be tried.
@@ -172,6 +177,16 @@ class Rungs:
             self._train(dict.fromkeys(batch, (0, self._epochs)), end_of_batch)
             tried += batch
         return tried
+
+    def _within_reach(self, waiting: list[StudentCandidate], tried: list[StudentCandidate]) -> list[StudentCandidate]:
+        """Leaves out parts of networks that are below the necessary score by more than a standard error."""
+        for larger in tried if self._least_score is not None else ():
+            trial = self.best_trial(larger, 1)
+            parts = [candidate for candidate in waiting if candidate.is_part_of(larger)]
+            if trial is not None and trial.is_below(self._least_score) and parts:
+                log_info(f"{len(parts)} smaller candidates are left out: the score of {larger.name} is too low")
+                waiting = [candidate for candidate in waiting if candidate not in parts]
+        return waiting
 
     def _drop_weights(self, tried: Sequence[StudentCandidate]) -> None:
         """Deletes initial weights, and those of candidates neither on the front nor due for further training."""

@@ -13,8 +13,10 @@ from pocketbert.pruning.config import PruneConfig, can_be_narrowed
 from pocketbert.pruning.importance import Importance
 from pocketbert.pruning.weights import write_pruned
 
-# Shares of the teacher's heads and neurons in each kind of structure.
-_WIDTHS = ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
+# Shares of the teacher's heads and neurons in each kind of structure. One is the teacher with fewer neurons, for the
+# least loss: with fewer layers, other widths are better.
+_ALL_LAYERS = (1.0, 0.75)
+_WIDTHS = ((1.0, 1.0), _ALL_LAYERS, (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
 # Which layers stay, in the order in which they are tried.
 _LAYERS = ("even", "first", "last")
 # Rank of the factored word embedding, for limits of the size.
@@ -45,6 +47,16 @@ class Structure:
         rank = "" if self.embedding_rank is None else f",rank={self.embedding_rank}"
         layers, first = "-".join(map(str, self.layers)), ",first-token" if self.first_token else ""
         return f"layers={layers},heads={self.heads},neurons={self.intermediate_size}{rank}{first}"
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+    def is_part_of(self, other: Structure) -> bool:
+        """Whether its layers are among another's, with no more heads and neurons in each."""
+        narrower = self.heads <= other.heads and self.intermediate_size <= other.intermediate_size
+        return self != other and {*self.layers} <= {*other.layers} and narrower
 
     def config(self, teacher: EncoderConfig) -> EncoderConfig:
         """The architecture."""
@@ -89,7 +101,7 @@ def structures(
         (None, SMALL_RANK) if factored else (None,), (False, True) if mean_pooling else (False,), widths, choices
     ):
         kind = f"{which} layers, {of_heads:g} of heads, {of_neurons:g} of neurons, rank {rank}"
-        for count in range(total, 0, -1):
+        for count in range(total, total - 1 if (of_heads, of_neurons) == _ALL_LAYERS else 0, -1):
             layers = _layers(which, count, total)
             if teacher.layer_groups is not None and count % teacher.layer_groups:
                 continue
