@@ -325,6 +325,27 @@ def test_files_that_fail_the_gate_are_not_chosen(
     assert "no trained candidate met limits and gate" in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_result_names_better_weights_that_fail_the_gate(
+    untrained: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = choice.export
+
+    def export(model: Path, path: Path, **options: Any) -> pb.Bundle:
+        if path.name.endswith("rung=2"):
+            raise Refused
+        return real(model, path, **options)
+
+    monkeypatch.setattr(choice, "export", export)
+    monkeypatch.setattr(choice.Choice, "_faster_of_equals", lambda *_: False)
+    assert main([*untrained, f"--output={tmp_path / 'out'}"]) == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    (row,) = [row for row in result["leaderboard"] if row["chosen"]]
+    best = max(json.loads(line)["score"] for line in (tmp_path / "out" / "journal.jsonl").read_text().splitlines())
+    note = f"other weights, with {best:.4f} on the dev split, fail the gate: the outputs differ"
+    assert row["rungs"] == 3 and note in result["notes"]
+    assert note in (tmp_path / "out" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(("again", "code"), [(4.9, 0), (5.1, 1)])
 def test_near_misses_are_measured_again(
     again: float, code: int, untrained: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

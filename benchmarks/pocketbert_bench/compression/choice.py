@@ -78,8 +78,8 @@ class Choice:
         self._misses: list[str] = []
         # Measured latency over the predicted one, corrected by the first measured candidate.
         self._ratio = 1.0
-        # Candidate's name → why it is chosen instead of a slower one.
-        self._equals: dict[str, str] = {}
+        # Candidate's name → why it is chosen instead of a slower one, or with other weights than its best ones.
+        self._remarks: dict[str, str] = {}
 
     def export_teacher(self, model: Path, path: Path, timed: Callable[[], AbstractContextManager[None]]) -> None:
         """Exports the teacher, unless an earlier attempt did, and compares it with simple methods.
@@ -250,23 +250,22 @@ class Choice:
         """The candidate to choose within the limits."""
         if self._inputs.constraints.max_points_lost is not None:
             return self._fastest_within_points(rungs, candidates)
-        winner = next(self._accepted(rungs, rungs.preferred(candidates)), None)
-        if winner is None:
-            raise self._failed()
-        return winner
+        for accepted in self._accepted(rungs, rungs.preferred(candidates)):
+            return accepted
+        raise self._failed()
 
     def _reason(self, candidate: StudentCandidate) -> str:
         """A remark on the choice of a candidate."""
-        limits = self._inputs.constraints
+        limits, remark = self._inputs.constraints, self._remarks.get(candidate.name, "")
         if limits.limits_costs or limits.max_points_lost is not None:
-            return self._equals.get(candidate.name, "")
-        return "the fastest candidate within one standard error of the best dev score"
+            return remark
+        return "the fastest candidate within one standard error of the best dev score" + (remark and f"; {remark}")
 
     def _faster_of_equals(self, rungs: Rungs, first: StudentCandidate, second: StudentCandidate) -> bool:
         """Whether the second one is faster, and the dev examples do not tell them apart; this needs no file."""
         limits, examples = self._inputs.constraints, self._inputs.compared
-        compared = limits.limits_costs and limits.max_points_lost is None
-        if not compared or second.cost.latency_ms >= first.cost.latency_ms:
+        faster = second.cost.latency_ms < first.cost.latency_ms
+        if not faster or not limits.limits_costs or limits.max_points_lost is not None:
             return False
         best, other = (
             model_predictor(from_pretrained(rungs.model(candidate)), max_length=self._inputs.length)
@@ -275,7 +274,7 @@ class Choice:
         loss = paired_loss(best, other, examples, self.teacher_outcome["metric"])
         if loss.interval[0] > 0:
             return False
-        self._equals[second.name] = (
+        self._remarks[second.name] = (
             f"{len(examples)} dev examples do not tell this candidate from {first.name}, which is slower: "
             f"it {in_words(loss.points, loss.interval)}, with its 95 % interval; so the faster one is chosen"
         )
@@ -311,8 +310,8 @@ class Choice:
         After a failed gate, a candidate is tried again with weights from an earlier rung. Candidates that are too slow
         only because the machine has become slower come last, or if it is too late for others.
         """
-        limits, waiting, uncertain = self._inputs.constraints, list(ordered), list[_Accepted]()
-        exported = False
+        limits, waiting = self._inputs.constraints, list(ordered)
+        uncertain, exported = list[_Accepted](), False
         while waiting and not (exported and self._is_late(_LATE if uncertain else _LATEST)):
             faster = len(waiting) > 1 and self._faster_of_equals(rungs, *waiting[:2])
             candidate = waiting.pop(1 if faster else 0)
@@ -327,7 +326,8 @@ class Choice:
                 bundle = self._export(self._model(rungs, candidate), path, candidate.recipe, candidate.lengths)
             except GateFailed as failure:
                 self._miss(f"{candidate.name}: {failure}")
-                rungs.refuse(candidate)
+                better = f"other weights, with {rungs.refuse(candidate):.4f} on the dev split, fail the gate: {failure}"
+                self._remarks.setdefault(candidate.name, better)
                 waiting = rungs.preferred([candidate, *waiting])
                 continue
             measured = self._measurements.of(candidate.name, bundle, self._teacher)
