@@ -171,9 +171,9 @@ def test_two_candidates_share_the_time_of_first_rungs(tmp_path: Path) -> None:
     assert [seconds for _, rung, seconds in workers.jobs if rung == 0] == pytest.approx([6.0, 5.0], abs=1.1)
 
 
-@pytest.mark.parametrize(("total", "tried"), [(7.5, 1), (8.5, 3)])
+@pytest.mark.parametrize(("total", "tried"), [(7.5, 1), (9.0, 3)])
 def test_rungs_of_a_few_steps_compare_nothing(total: float, tried: int, tmp_path: Path) -> None:
-    # A sixth of the time is for 14.6 of the 70 steps in an epoch with six layers, or for 16.5.
+    # A sixth of the time is for 14.6 of the 70 steps in an epoch with six layers, or for 17.5.
     workers = Stopwatch(SCORES)
     run(tmp_path / "run", workers, total=total)
     assert len({name for name, _, _ in workers.jobs}) == tried
