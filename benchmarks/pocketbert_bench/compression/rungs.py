@@ -180,10 +180,10 @@ class Rungs:
 
     def _within_reach(self, waiting: list[StudentCandidate], tried: list[StudentCandidate]) -> list[StudentCandidate]:
         """Leaves out parts of networks that are below the necessary score by more than a standard error."""
-        for larger in tried if self._least_score is not None else ():
-            trial = self.best_trial(larger, 1)
-            parts = [candidate for candidate in waiting if candidate.is_part_of(larger)]
-            if trial is not None and trial.is_below(self._least_score) and parts:
+        least = -math.inf if self._least_score is None else self._least_score
+        for larger in tried:
+            trial, parts = self.best_trial(larger, 1), [one for one in waiting if one.is_part_of(larger)]
+            if trial is not None and trial.is_below(least) and parts:
                 log_info(f"{len(parts)} smaller candidates are left out: the score of {larger.name} is too low")
                 waiting = [candidate for candidate in waiting if candidate not in parts]
         return waiting

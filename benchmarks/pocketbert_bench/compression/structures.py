@@ -17,8 +17,8 @@ from pocketbert.pruning.weights import write_pruned
 # least loss: with fewer layers, other widths are better.
 _ALL_LAYERS = (1.0, 0.75)
 _WIDTHS = ((1.0, 1.0), _ALL_LAYERS, (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
-# Which layers stay, in the order in which they are tried: in each cell of docs/results/bake-off.md where `compress` chose
-# fewer layers, it chose the first ones.
+# Which layers stay, in the order in which they are tried. Of half width, `compress` has chosen the first ones in each
+# cell of docs/results/bake-off.md with fewer layers.
 _LAYERS = ("first", "even", "last")
 # Rank of the factored word embedding, for limits of the size.
 SMALL_RANK = 128
