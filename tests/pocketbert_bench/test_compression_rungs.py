@@ -172,7 +172,9 @@ def test_two_candidates_share_the_time_of_first_rungs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("total", "tried"), [(7.5, 1), (9.0, 3)])
-def test_rungs_of_a_few_steps_compare_nothing(total: float, tried: int, tmp_path: Path) -> None:
+def test_rungs_of_a_few_steps_compare_nothing(
+    total: float, tried: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # A sixth of the time is for 14.6 of the 70 steps in an epoch with six layers, or for 17.5.
     workers = Stopwatch(SCORES)
     run(tmp_path / "run", workers, total=total)
@@ -180,6 +182,8 @@ def test_rungs_of_a_few_steps_compare_nothing(total: float, tried: int, tmp_path
     # The first candidate then has the rest of the time.
     name, rung, seconds = workers.jobs[-1]
     assert rung == 2 and (tried > 1 or (layers(name) == 6 and seconds > 0.6 * total))
+    message = f"the time is too short to compare 18 candidates; only {CANDIDATES[0].name} trains"
+    assert (message in capsys.readouterr().err) == (tried == 1)
 
 
 @pytest.mark.parametrize("total", [12.0, 24.0])

@@ -80,10 +80,9 @@ class Rungs:
         limits: Constraints,
         least_score: float | None,
     ) -> None:
-        self._root, self._journal, self._shared = folder.absolute() / TRIALS_FOLDER, journal, shared
+        self._root, self._journal, self._shared, self._kept = folder.absolute() / TRIALS_FOLDER, journal, shared, kept
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
-        self._record, self._limits = record, limits
-        self._least_score, self._budget, self._kept = least_score, budget, kept
+        self._record, self._limits, self._least_score, self._budget = record, limits, least_score, budget
         self._steps = math.ceil(len(shared.data.train) / BATCH)
         self._refused: set[tuple[str, int]] = set()
 
@@ -118,14 +117,13 @@ class Rungs:
           total: seconds for all trials.
           most: number of first rungs instead of a time, or None.
         """
-        self._seconds_left, self._most = seconds_left, most
+        self._candidates, self._seconds_left, self._most = candidates, seconds_left, most
         self._trials = Trials(
             self._workers,
             done=len(self._journal.records),
             best=max(scores(self._journal.records), default=-math.inf),
             seconds_left=seconds_left,
         )
-        self._candidates = candidates
         self._durations = Durations(
             candidates,
             self._journal,
@@ -141,6 +139,8 @@ class Rungs:
         if self._epochs < 1:
             log_info(f"the time is short: candidates first train on {100 * self._epochs:.2g} % of the examples")
         first = self._first_rungs(candidates, total)
+        if len(first) == 1 < len(candidates) and not most:
+            log_info(f"the time is too short to compare {len(candidates)} candidates; only {first[0].name} trains")
         self._drop_weights(first)
         promoted = self._promising(first, 1)[: math.ceil(len(first) / PROMOTED)]
         # A single one continues in the last rung.
