@@ -65,7 +65,7 @@ class Bounds:
     """Bounds on the relative differences between a bundle and the float model; see the module docstring.
 
     Attributes:
-      largest_difference: largest difference in one logit; twice as much in logits for each token.
+      largest_difference: largest difference in one logit.
       rms_difference: root mean square difference over all logits.
       label_agreement: smallest share of examples with the reference's label; near ties count as agreeing.
       metric_drop_points: largest drop in the task's metric in points (1/100), unless chance explains it.
@@ -76,6 +76,7 @@ class Bounds:
         Another machine's kernels sum in another order, so floats round differently. With activations quantized at run
         time, this can move a value across a rounding boundary in every layer: one step of 1/255 of a tensor's range.
       mean_cosine: least mean cosine between the bundle's and the float model's embeddings.
+      span_factor: start and end logits may differ by `largest_difference` times this factor.
     """
 
     largest_difference: float
@@ -86,6 +87,7 @@ class Bounds:
     length_difference: float
     own_difference: float
     mean_cosine: float
+    span_factor: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +148,7 @@ _INT8 = Bounds(
     length_difference=0.05,
     own_difference=0.1,
     mean_cosine=0.999,
+    span_factor=2.0,
 )
 _STATIC = replace(_INT8, largest_difference=0.8, rms_difference=0.2, label_agreement=0.96, mean_cosine=0.998)
 _INT4 = replace(_INT8, largest_difference=1.4, rms_difference=0.35, label_agreement=0.93, mean_cosine=0.94)

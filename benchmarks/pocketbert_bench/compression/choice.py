@@ -206,17 +206,14 @@ class Choice:
     def _latencies(self, measured: Measured) -> list[Latency]:
         """The latency for the model card; none if it is a mean over lengths."""
         inputs = self._inputs
-        if len(inputs.shares) > 1:
-            return []
-        return [
-            Latency(
-                length=inputs.length,
-                threads=inputs.constraints.threads,
-                median_ms=measured.latency_ms[0],
-                runtime=measured.runtime,
-                machine=inputs.device.name or machine.machine().cpu,
-            )
-        ]
+        latency = Latency(
+            length=inputs.length,
+            threads=inputs.constraints.threads,
+            median_ms=measured.latency_ms[0],
+            runtime=measured.runtime,
+            machine=inputs.device.name or machine.machine().cpu,
+        )
+        return [] if len(inputs.shares) > 1 else [latency]
 
     def _sentence(self, measured: Measured, scores: Scores, loss: Loss) -> str:
         """The answer in one line."""
@@ -250,9 +247,10 @@ class Choice:
         """The candidate to choose within the limits."""
         if self._inputs.constraints.max_points_lost is not None:
             return self._fastest_within_points(rungs, candidates)
-        for accepted in self._accepted(rungs, rungs.preferred(candidates)):
-            return accepted
-        raise self._failed()
+        winner = next(self._accepted(rungs, rungs.preferred(candidates)), None)
+        if winner is None:
+            raise self._failed()
+        return winner
 
     def _reason(self, candidate: StudentCandidate) -> str:
         """A remark on the choice of a candidate."""

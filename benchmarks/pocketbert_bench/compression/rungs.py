@@ -139,8 +139,6 @@ class Rungs:
         if self._epochs < 1:
             log_info(f"the time is short: candidates first train on {100 * self._epochs:.2g} % of the examples")
         first = self._first_rungs(candidates, total)
-        if len(first) == 1 < len(candidates) and not most:
-            log_info(f"the time is too short to compare {len(candidates)} candidates; only {first[0].name} trains")
         self._drop_weights(first)
         promoted = self._promising(first, 1)[: math.ceil(len(first) / PROMOTED)]
         # A single one continues in the last rung.
@@ -167,9 +165,11 @@ class Rungs:
             while waiting and len(batch) < min(self._workers.parallel, most - len(tried)):
                 batch.append(self._next(waiting, [*tried, *batch]))
                 waiting.remove(batch[-1])
-            few = bool(tried) and self._of(tried[0])[0].epochs * self._steps < min(_FEWEST_STEPS, self._steps)
+            few = self.scored and self._of(tried[0])[0].epochs * self._steps < min(_FEWEST_STEPS, self._steps)
             late = left <= 0 or few or (len(tried) >= kinds and self._durations.seconds(batch[0], self._epochs) > left)
             if tried and late and not self._most:
+                if len(tried) == 1:
+                    log_info(f"the time is too short to compare candidates: only {tried[0].name} trains")
                 break
             # Equal parts for the candidates that must be tried.
             parts = max(math.ceil((kinds - len(tried)) / self._workers.parallel), 1)

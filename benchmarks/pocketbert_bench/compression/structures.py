@@ -13,8 +13,8 @@ from pocketbert.pruning.config import PruneConfig, can_be_narrowed
 from pocketbert.pruning.importance import Importance
 from pocketbert.pruning.weights import write_pruned
 
-# Shares of the teacher's heads and neurons in each kind of structure. One is the teacher with fewer neurons, for the
-# least loss: with fewer layers, other widths are better.
+# Shares of the teacher's heads and neurons in each kind of structure. One is for all layers only: it is nearest to the
+# teacher, for limits near its latency or for a small loss.
 _ALL_LAYERS = (1.0, 0.75)
 _WIDTHS = ((1.0, 1.0), _ALL_LAYERS, (1.0, 0.5), (0.5, 0.5), (0.5, 0.25))
 # Which layers stay, in the order in which they are tried. Of half width, `compress` has chosen the first ones in each

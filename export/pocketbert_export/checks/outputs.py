@@ -8,10 +8,9 @@ over the texts and spans over the tokens, because only differences matter there.
 score, not with the spread between scores (a random network: 0.0033 of the spread in float16). So the scale for centred
 scores is at least a quarter of the raw scale; `sensitivity` checks the rest.
 
-**Tokens.** The largest of thousands of normal differences is four times their root mean square, and so are the bounds.
-Questions and tags have hundreds of thousands of logits, and their differences are not normal: int8 errs most at tokens
-where the network is unsure. For a teacher of SQuAD, the largest difference was 15 times the root mean square, while F1
-lost less than 0.1 points. So the bound for the largest one is twice as large for these logits.
+**Spans.** The largest of thousands of normal differences is four times their root mean square, and so are the bounds.
+A question has a start and an end logit for each token, so a data set has hundreds of thousands, and int8's differences
+have heavier tails. With integers, the bound for the largest one is therefore twice as large (`span_factor`).
 
 **Embeddings.** One feature in a vector has no meaning alone, and some have heavy tails. Each text counts with the root
 mean square over its features. The mean cosine to the float model's vector has its own bound.
@@ -45,7 +44,7 @@ is no excuse: they may lose one correct prediction, in a small set any number of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -61,18 +60,14 @@ Outputs = Mapping[str, np.ndarray]
 OWN_OUTPUTS = "goldens: outputs at export"
 # Part of the float model's change that may be missing or in excess, on top of four standard errors.
 _MOST_MISSING, _STANDARD_ERRORS = 0.5, 4.0
-# One logit per token may differ so many times more than one per text.
-_PER_TOKEN = 2.0
 
 
 def token_outputs() -> set[str]:
     """Names the outputs whose second axis counts tokens; their values at padding are not compared."""
     # The masked-LM head has the second one; it predicts no answer per token.
-    return {"sequence_output", "prediction_logits"} | _token_logits()
-
-
-def _token_logits() -> set[str]:
-    return {name for task in TASKS.values() if task.per_token for name in task.output_names}
+    return {"sequence_output", "prediction_logits"} | {
+        name for task in TASKS.values() if task.per_token for name in task.output_names
+    }
 
 
 def is_token_output(name: str) -> bool:
@@ -80,7 +75,7 @@ def is_token_output(name: str) -> bool:
     return _is_one_of(name, token_outputs())
 
 
-def _is_one_of(name: str, names: set[str]) -> bool:
+def _is_one_of(name: str, names: Collection[str]) -> bool:
     return not {name, name.partition("_")[2]}.isdisjoint(names)
 
 
@@ -143,14 +138,13 @@ def check_difference(
 
     `name` begins the checks' names. The task determines the centring; without one, only raw outputs are compared.
     """
-    differences = [*_differences(reference, answers, task)]
-    rms = max((float(np.sqrt(np.mean(np.square(array)))) for _, array in differences), default=0.0, key=_nan_last)
     # The output nearest to its bound, or furthest beyond it.
-    both = [
-        (_largest([one]), bounds.largest_difference * (_PER_TOKEN if _is_one_of(one[0], _token_logits()) else 1))
-        for one in differences
-    ]
-    largest, most = max(both, default=(0.0, bounds.largest_difference), key=lambda pair: _nan_last(pair[0] / pair[1]))
+    largest, most, rms = 0.0, bounds.largest_difference, 0.0
+    for output, array in _differences(reference, answers, task):
+        factor = bounds.span_factor if _is_one_of(output, TASKS["span"].output_names) else 1.0
+        measured, bound = float(array.max(initial=0.0)), bounds.largest_difference * factor
+        largest, most = max((largest, most), (measured, bound), key=lambda pair: _nan_last(pair[0] / pair[1]))
+        rms = max(rms, float(np.sqrt(np.mean(np.square(array)))), key=_nan_last)
     count = len(next(iter(reference.values()), ()))
     reason = f"difference from the float model on {count:,} inputs, relative to the RMS of its outputs"
     return [

@@ -155,18 +155,25 @@ def test_difference_takes_the_worst_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "factor"),
-    [("logits", 1), ("start_logits", 2), ("token_logits", 2), ("topic_logits", 1), ("sequence_output", 1)],
+    ("name", "recipe", "factor"),
+    [
+        ("logits", "dynamic_wi8", 1),
+        ("start_logits", "dynamic_wi8", 2),
+        ("answer_end_logits", "dynamic_wi4", 2),
+        ("start_logits", "float16", 1),
+        ("token_logits", "dynamic_wi8", 1),
+        ("sequence_output", "dynamic_wi8", 1),
+    ],
 )
-def test_one_logit_per_token_may_differ_twice_as_much(name: str, factor: int) -> None:
-    bounds = RECIPES["dynamic_wi8"].bounds
+def test_one_span_logit_may_differ_twice_as_much_in_integers(name: str, recipe: str, factor: int) -> None:
+    bounds = RECIPES[recipe].bounds
     reference = np.where(np.arange(7000) % 2, 3.0, -3.0).astype(np.float32)
     for share, passes in ((0.95, True), (1.05, False)):
         received = reference.copy()
         received[5] += share * factor * 3 * bounds.largest_difference
         # Another output is near its bound, too, but not as near.
         outputs = {name: reference, "logits": reference}
-        answers = {"logits": reference + 1.2 * (np.arange(7000) == 9), name: received}
+        answers = {"logits": reference + 2 * bounds.largest_difference * (np.arange(7000) == 9), name: received}
         largest, rms = checks.check_difference(outputs, answers, bounds)
         assert largest.passed is passes and rms.passed
         assert largest.bound == pytest.approx(factor * bounds.largest_difference)
