@@ -23,6 +23,7 @@ from pocketbert_bench.compression.candidates import StudentCandidate
 from pocketbert_bench.compression.constraints import Constraints, Cost
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import Training, TrialData
+from pocketbert_bench.compression.points_limit import PointsLimit
 from pocketbert_bench.compression.rungs import Rungs
 from pocketbert_bench.compression.structures import Structure
 
@@ -104,9 +105,11 @@ def run(
     limits: Constraints = Constraints(max_latency_ms=9),  # noqa: B008
     kept: Mapping[str, Path] = {},  # noqa: B006
     candidates: Sequence[StudentCandidate] = CANDIDATES,
+    untrained: Mapping[str, float] = {},  # noqa: B006
 ) -> Rungs:
     folder.mkdir(exist_ok=True)
     recorded: dict[str, float] = {}
+    lost = limits.max_points_lost
     path = folder / "recorded.json"
     if path.exists():
         recorded.update(json.loads(path.read_text()))
@@ -131,12 +134,17 @@ def run(
         budget=f"{total} {trials}",
         kept=kept,
         limits=limits,
-        least_score=None if limits.max_points_lost is None else limits.least_score(0.8),
+        points=None if lost is None else PointsLimit(limits.least_score(0.8), untrained, lost / 100),
     )
     rungs.run(candidates, lambda: total - workers.seconds, total, trials)
     return rungs
 
 
+# Score that so many layers lose without training.
+LOSSES = {
+    candidate.structure.name: loss
+    for candidate, loss in zip(CANDIDATES[:6], (0.01, 0.05, 0.12, 0.3, 0.5, 0.55), strict=True)
+}
 SCORES = {6: 0.70, 5: 0.74, 4: 0.72, 3: 0.60, 2: 0.65, 1: 0.5}
 
 
@@ -299,6 +307,19 @@ def test_parts_of_a_network_with_too_low_a_score_are_left_out(
     assert named == (tried == 1)
 
 
+def test_losses_without_training_choose_what_trains(tmp_path: Path) -> None:
+    # 0.71 is needed. Four layers have 0.72, and two are too weak, and then three.
+    workers = Stopwatch(SCORES, error=0.02)
+    run(tmp_path / "run", workers, total=150.0, limits=Constraints(max_points_lost=9), untrained=LOSSES)
+    first = [(layers(name), name.rpartition(",")[2]) for name, rung, _ in workers.jobs if not rung]
+    # Other methods follow, but no slower networks.
+    assert first[:4] == [(4, "predictions"), (2, "finetune"), (3, "finetune"), (4, "finetune")]
+    assert {number for number, _ in first} == {2, 3, 4}
+    # No faster one is within reach of the score, so the fastest with it trains further.
+    name, _, seconds = next(job for job in workers.jobs if job[1] == 2)
+    assert layers(name) == 4 and seconds > 30
+
+
 def test_other_layers_or_more_heads_are_no_part(tmp_path: Path) -> None:
     four = dataclasses.replace(CANDIDATES[2], structure=dataclasses.replace(CANDIDATES[2].structure, heads=1))
     others = [
@@ -322,7 +343,13 @@ def test_workers_train_several_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.one_of_each("budget0", "budget1")
 @pytest.mark.parametrize(
-    "budget", [{"trials": 6}, {"total": 150.0}, {"trials": 12, "limits": Constraints(max_points_lost=14.5)}]
+    "budget",
+    [
+        {"trials": 6},
+        {"total": 150.0},
+        {"trials": 12, "limits": Constraints(max_points_lost=14.5)},
+        {"total": 150.0, "limits": Constraints(max_points_lost=9), "untrained": LOSSES},
+    ],
 )
 def test_killed_run_repeats_the_same_trials(budget: dict[str, Any], tmp_path: Path) -> None:
     whole = Stopwatch(SCORES)

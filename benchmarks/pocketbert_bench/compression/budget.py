@@ -18,7 +18,7 @@ EXPORT, FINAL = "export of the teacher", "final answers of the teacher"
 # Time for the teacher's bundle, one trial, its bundle and the page.
 _LEAST_SECONDS = 40
 # Each evaluation scores so many dev examples, and so many for each minute. The comparison between the best two
-# candidates reads `_COMPARED` times as many.
+# candidates reads `_COMPARED` times as many, and so does each evaluation with a limit on the points lost.
 _LEAST_DEV, _DEV_A_MINUTE, _COMPARED = 500, 100, 3
 # With a slow teacher, fewer: it answers them in at most this part of the time. Export and gate take several times that.
 _DEV_SHARE, _FEWEST_DEV = 0.02, 200
@@ -67,6 +67,8 @@ def with_few_examples(inputs: Inputs, teacher_ms: float, clock: RunClock) -> Inp
 def _dev_examples(inputs: Inputs, teacher_ms: float, minutes: float) -> float:
     """Most dev examples that choose in some minutes."""
     usual = max(_LEAST_DEV, _DEV_A_MINUTE * minutes)
+    if inputs.constraints.max_points_lost is not None:
+        usual *= _COMPARED
     if inputs.device.name or inputs.constraints.max_class_points_lost is not None:
         # A phone's latency says nothing about this machine. Each class needs many examples for a limit on its loss.
         return usual

@@ -187,7 +187,11 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
     shares = (math.inf,) if limits.max_latency_ms is not None else _SHARES
     slowest = costs[inputs.recipe].predict(inputs.described.config, inputs.shares).latency_ms
     # All kinds may be slower than a share of a teacher with one layer.
-    return in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])
+    ordered = in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])
+    if limits.max_points_lost is not None:
+        # The fastest one within the limit may be any.
+        ordered += [one for one in within if one not in ordered and one.cost.latency_ms <= shares[0] * slowest]
+    return ordered
 
 
 def _unread(inputs: Inputs, within: Sequence[StudentCandidate]) -> list[str]:

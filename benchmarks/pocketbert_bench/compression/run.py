@@ -47,6 +47,7 @@ from pocketbert_bench.compression.measurements import (
 from pocketbert_bench.compression.methods import TrialData
 from pocketbert_bench.compression.other_students import STARTS_FOLDER
 from pocketbert_bench.compression.outcome import LEADERBOARD_FILE, CompressResult
+from pocketbert_bench.compression.points_limit import PointsLimit, untrained_losses
 from pocketbert_bench.compression.published import (
     ASIDE_FOLDER,
     BUNDLE_FOLDER,
@@ -266,7 +267,9 @@ class _Compression:
                 with clock.timed(FINAL):
                     choice.answer_final_examples()
                 prepare_importance(inputs, folder, teacher, candidates, _recorded(clock, folder))
-                rungs = self._rungs(inputs, folder, teacher, lambda: choice.teacher_outcome["score"], clock)
+                rungs = self._rungs(
+                    inputs, folder, teacher, candidates, lambda: choice.teacher_outcome["score"], clock, spare_seconds
+                )
                 total = clock.record(f"trials in {inputs.budget}", spare_seconds)
                 trained = clock.record(f"trials before {inputs.budget}", lambda: rungs.seconds)
                 if short := short_time(inputs, without_teacher + trained, total + trained):
@@ -333,15 +336,30 @@ class _Compression:
         inputs = dataclasses.replace(self._inputs, splits=splits)
         teacher = trained_teacher(inputs, path, seconds_left(), _recorded(clock, path))
         prepare_importance(inputs, path, teacher, candidates, _recorded(clock, path))
-        rungs = self._rungs(inputs, path, teacher, lambda: dev_score(inputs, teacher), clock)
+        rungs = self._rungs(inputs, path, teacher, candidates, lambda: dev_score(inputs, teacher), clock, seconds_left)
         rungs.run(candidates, seconds_left, seconds_left(), inputs.trials)
         chosen = rungs.preferred(candidates) or rungs.ranked(candidates)
         score_fold(inputs, teacher, rungs.model(chosen[0]), path / FOLD_FILE)
 
     def _rungs(
-        self, inputs: Inputs, folder: Path, teacher: Path, teacher_score: Callable[[], float], clock: RunClock
+        self,
+        inputs: Inputs,
+        folder: Path,
+        teacher: Path,
+        candidates: Sequence[StudentCandidate],
+        teacher_score: Callable[[], float],
+        clock: RunClock,
+        seconds_left: Callable[[], float],
     ) -> Rungs:
-        limits, record = inputs.constraints, _recorded(clock, folder)
+        limits, record, points = inputs.constraints, _recorded(clock, folder), None
+
+        def start(candidate: StudentCandidate, path: Path) -> Path:
+            return student(inputs, folder, teacher, candidate, path, record)
+
+        if limits.max_points_lost is not None:
+            path = folder.absolute() / TRIALS_FOLDER / "untrained"
+            untrained = untrained_losses(inputs, teacher, candidates, start, path, seconds_left(), record)
+            points = PointsLimit(limits.least_score(teacher_score()), untrained, limits.max_points_lost / 100)
         return Rungs(
             folder,
             Journal(folder / JOURNAL_FILE, (Trial,)),
@@ -355,12 +373,12 @@ class _Compression:
             teacher=inputs.described.config,
             workers=self._workers,
             seed=inputs.seed,
-            start=lambda candidate, path: student(inputs, folder, teacher, candidate, path, record),
+            start=start,
             record=record,
             budget=inputs.budget,
             kept=kept_models(folder),
             limits=limits,
-            least_score=None if limits.max_points_lost is None else limits.least_score(teacher_score()),
+            points=points,
         )
 
 

@@ -25,6 +25,7 @@ from pocketbert_bench.compression.constraints import Constraints
 from pocketbert_bench.compression.durations import Durations
 from pocketbert_bench.compression.journal import Trial
 from pocketbert_bench.compression.methods import TrialData, passes, train_trial, trial_point
+from pocketbert_bench.compression.points_limit import PointsLimit
 from pocketbert_bench.compression.sources import has_soft_labels
 from pocketbert_bench.compression.trial_examples import BATCH, planned_epochs, trial_steps
 
@@ -61,7 +62,7 @@ class Rungs:
       kept: candidate → model directory, from a finished run with a smaller budget and the same journal; the other
         candidates' weights are gone.
       limits: the limits.
-      least_score: the necessary dev score; None without a limit on the points lost.
+      points: the limit on the points lost, or None.
     """
 
     def __init__(
@@ -78,11 +79,11 @@ class Rungs:
         budget: str,
         kept: Mapping[str, Path],
         limits: Constraints,
-        least_score: float | None,
+        points: PointsLimit | None,
     ) -> None:
         self._root, self._journal, self._shared, self._kept = folder.absolute() / TRIALS_FOLDER, journal, shared, kept
         self._teacher, self._workers, self._seed, self._start = teacher, workers, seed, start
-        self._record, self._limits, self._least_score, self._budget = record, limits, least_score, budget
+        self._record, self._limits, self._points, self._budget = record, limits, points, budget
         self._steps = math.ceil(len(shared.data.train) / BATCH)
         self._refused: set[tuple[str, int]] = set()
 
@@ -154,11 +155,12 @@ class Rungs:
 
     def _first_rungs(self, candidates: Sequence[StudentCandidate], total: float) -> list[StudentCandidate]:
         """Trains first rungs; returns all candidates with one."""
-        tried = [candidate for candidate in candidates if self._finished(candidate, 0)]
+        named = {candidate.name: candidate for candidate in candidates}
+        tried = [named[one.candidate] for one in self._journal.records if not one.rung and one.candidate in named]
         waiting = [candidate for candidate in candidates if candidate not in tried]
         kinds, most = min(_KINDS, len(candidates)), self._most or len(candidates)
         end = 0.0 if kinds == 1 else (1 - _FIRST_SHARE) * total
-        while (waiting := self._within_reach(waiting, tried)) and len(tried) < most:
+        while len(tried) < most and (waiting := self._within_reach(waiting, tried)):
             left = self._seconds_left() - end
             self._drop_weights(tried)
             batch: list[StudentCandidate] = []
@@ -179,14 +181,7 @@ class Rungs:
         return tried
 
     def _within_reach(self, waiting: list[StudentCandidate], tried: list[StudentCandidate]) -> list[StudentCandidate]:
-        """Leaves out parts of networks that are below the necessary score by more than a standard error."""
-        least = -math.inf if self._least_score is None else self._least_score
-        for larger in tried:
-            trial, parts = self.best_trial(larger, 1), [one for one in waiting if one.is_part_of(larger)]
-            if trial is not None and trial.is_below(least) and parts:
-                log_info(f"{len(parts)} smaller candidates are left out: the score of {larger.name} is too low")
-                waiting = [candidate for candidate in waiting if candidate not in parts]
-        return waiting
+        return self._points.within_reach(waiting, self._best_trials(tried, 1)) if self._points else waiting
 
     def _drop_weights(self, tried: Sequence[StudentCandidate]) -> None:
         """Deletes initial weights, and those of candidates neither on the front nor due for further training."""
@@ -199,6 +194,10 @@ class Rungs:
 
     def _next(self, waiting: Sequence[StudentCandidate], tried: Sequence[StudentCandidate]) -> StudentCandidate:
         """The next candidate: after a few, the best structure with another method alternates with a new structure."""
+        if self._points:
+            new = [candidate for candidate in waiting if candidate.structure not in [one.structure for one in tried]]
+            if on_path := self._points.next(new, self._best_trials(tried, 1)):
+                return on_path
         structures = [candidate.structure for candidate in self.ranked(tried, 1)] if self.scored else []
         others = [candidate for candidate in waiting if candidate.structure in structures]
         if len(tried) < _KINDS or (len(tried) - _KINDS) % 2 or not others:
@@ -212,14 +211,13 @@ class Rungs:
     def _promising(self, candidates: Sequence[StudentCandidate], rungs: int) -> list[StudentCandidate]:
         """Sorts candidates with a score by their claim to more training, judged by their first rungs.
 
-        With a limit on the points lost, those near it lead; without any limit, those on the front.
+        Without any limit, those on the front lead.
         """
         ranked = [candidate for candidate in self.ranked(candidates, rungs) if self.has_weights(candidate)]
-        scored = {candidate: self.score(candidate, rungs) for candidate in ranked}
-        if (least := self._least_score) is not None:
-            return sorted(ranked, key=lambda candidate: abs(scored[candidate] - least))
+        if self._points:
+            return self._points.by_claim(self._best_trials(ranked, rungs))
         if not self._limits.limits_costs:
-            best = front(ranked, lambda candidate: candidate.cost.latency_ms, scored.__getitem__)
+            best = front(ranked, lambda candidate: candidate.cost.latency_ms, lambda one: self.score(one, rungs))
             return [*reversed(best), *(candidate for candidate in ranked if candidate not in best)]
         return ranked
 
@@ -230,15 +228,14 @@ class Rungs:
         standard error of the best.
         """
         ranked = [candidate for candidate in self.ranked(candidates) if self.has_weights(candidate)]
-        if self._least_score is not None:
-            least = self._least_score
+        if self._points:
+            least = self._points.least
         elif self._limits.limits_costs or not ranked:
             return ranked
         else:
-            first = self.best_trial(ranked[0])
-            assert first is not None and first.score is not None
-            least = first.score - first.standard_error
-        near = [candidate for candidate in ranked if self.score(candidate) >= least]
+            first = self._best_trials(ranked[:1], math.inf)[ranked[0]]
+            least = self.score(ranked[0]) - first.standard_error
+        near = (candidate for candidate in ranked if self.score(candidate) >= least)
         return sorted(near, key=lambda candidate: candidate.cost.latency_ms)
 
     def leaderboard(self, winner: StudentCandidate) -> list[tuple[StudentCandidate, dict[str, Any]]]:
@@ -270,8 +267,7 @@ class Rungs:
         """
         # Raises TrainingFailed if no trial has a score.
         best(self._journal.records)
-        trials = {candidate: self.best_trial(candidate, rungs) for candidate in candidates}
-        ranks = {candidate: trial.rank for candidate, trial in trials.items() if trial is not None}
+        ranks = {candidate: trial.rank for candidate, trial in self._best_trials(candidates, rungs).items()}
         return sorted(ranks, key=lambda candidate: (ranks[candidate], candidate.cost.latency_ms))
 
     def score(self, candidate: StudentCandidate, rungs: float = math.inf) -> float:
@@ -286,11 +282,14 @@ class Rungs:
         trials = [trial for trial in trials if (trial.candidate, trial.rung) not in self._refused]
         return best(trials) if scores(trials) else None
 
+    def _best_trials(self, candidates: Sequence[StudentCandidate], rungs: float) -> dict[StudentCandidate, Trial]:
+        """Best trials in the first rungs, of candidates with a score."""
+        trials = {candidate: self.best_trial(candidate, rungs) for candidate in candidates}
+        return {candidate: trial for candidate, trial in trials.items() if trial is not None}
+
     def best_rung(self, candidate: StudentCandidate) -> int:
         """Returns the best trial's rung."""
-        trial = self.best_trial(candidate)
-        assert trial is not None
-        return trial.rung
+        return self._best_trials([candidate], math.inf)[candidate].rung
 
     def model(self, candidate: StudentCandidate) -> Path:
         """Returns the best trial's model directory."""
