@@ -175,12 +175,18 @@ def test_bad_input(flags: list[str], message: str, tmp_path: Path, capsys: pytes
 
 
 def test_machine_must_stay_as_fast(tmp_path: Path) -> None:
-    bake_off.check_speed(2.0, [1.7, 2.15, 2.19], 0.1, [tmp_path])
-    bake_off.check_speed(2.0, [], 0.1, [tmp_path])
+    def check(most: float, *later: float, recipe: str = "dynamic_wi8") -> None:
+        rows = [{"teacher_latency_ms": latency, "teacher_recipe": recipe} for latency in later]
+        bake_off.check_speed(2.0, [*rows, {"failure": "too few heads"}], "dynamic_wi8", most, [tmp_path])
+
+    check(0.1, 1.7, 2.15, 2.19)
+    check(0.1)
+    # The gate may have refused the recipe of the limit.
+    check(0.1, 5.0, 5.1, recipe="float32")
     for later in ([1.7, 1.79, 2.0], [2.0, 2.21, 2.21]):
         with pytest.raises(UserError, match=rf"as at first, 2 ms; received {later[1]:.3g} ms, .*delete {tmp_path}"):
-            bake_off.check_speed(2.0, later, 0.1, [tmp_path])
-        bake_off.check_speed(2.0, later, 0.11, [tmp_path])
+            check(0.1, *later)
+        check(0.11, *later)
 
 
 @pytest.mark.nightly
