@@ -95,8 +95,8 @@ class Refused(GateFailed):
         Exception.__init__(self, "the outputs differ")
 
 
-@pytest.mark.parametrize(("spare", "exports"), [(-59.0, 3), (-61.0, 1)])
-def test_exports_end_at_a_tenth_more_than_the_time(
+@pytest.mark.parametrize(("spare", "exports"), [(-119.0, 3), (-121.0, 1)])
+def test_exports_end_at_a_fifth_more_than_the_time(
     spare: float, exports: int, compress: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     real, exported = choice.export, list[Path]()
