@@ -190,7 +190,8 @@ def candidates_within(inputs: Inputs, costs: Mapping[str, CostModel]) -> list[St
     ordered = in_order(within, [share * slowest for share in shares]) or in_order(within, [math.inf])
     if limits.max_points_lost is not None:
         # The fastest one within the limit may be any.
-        ordered += [one for one in within if one not in ordered and one.cost.latency_ms <= shares[0] * slowest]
+        names, most_ms = {candidate.name for candidate in ordered}, shares[0] * slowest
+        ordered += [one for one in within if one.name not in names and one.cost.latency_ms <= most_ms]
     return ordered
 
 

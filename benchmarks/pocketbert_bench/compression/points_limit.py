@@ -55,12 +55,13 @@ class PointsLimit:
           waiting: candidates that have not trained, in order.
           trials: candidate → trial of those that have.
         """
+
+        def learns_predictions(candidate: StudentCandidate) -> bool:
+            near = self._untrained.get(candidate.structure.name, math.inf) <= _NEAR_LOSS * self._most
+            return near and candidate.training.method == _PREDICTIONS
+
         first_of = dict[str, StudentCandidate]()
-        for candidate in sorted(waiting, key=lambda candidate: candidate.training.method != _PREDICTIONS):
-            name = candidate.structure.name
-            if self._untrained.get(name, math.inf) <= _NEAR_LOSS * self._most:
-                first_of.setdefault(name, candidate)
-        for candidate in waiting:
+        for candidate in sorted(waiting, key=learns_predictions, reverse=True):
             if candidate.structure.name in self._untrained:
                 first_of.setdefault(candidate.structure.name, candidate)
         known = [
@@ -96,10 +97,10 @@ class PointsLimit:
         if len(left) < len(waiting):
             log_info(f"{len(waiting) - len(left)} slower candidates are left out: a faster one has the necessary score")
         for larger, trial in trials.items():
-            parts = [candidate for candidate in left if candidate.is_part_of(larger)]
-            if trial.is_below(self.least) and parts:
-                log_info(f"{len(parts)} smaller candidates are left out: the score of {larger.name} is too low")
-                left = [candidate for candidate in left if candidate not in parts]
+            others = [one for one in left if not one.is_part_of(larger)] if trial.is_below(self.least) else left
+            if parts := len(left) - len(others):
+                log_info(f"{parts} smaller candidates are left out: the score of {larger.name} is too low")
+            left = others
         return left
 
     def by_claim(self, trials: Mapping[StudentCandidate, Trial]) -> list[StudentCandidate]:

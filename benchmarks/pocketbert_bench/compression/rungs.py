@@ -195,7 +195,8 @@ class Rungs:
     def _next(self, waiting: Sequence[StudentCandidate], tried: Sequence[StudentCandidate]) -> StudentCandidate:
         """The next candidate: after a few, the best structure with another method alternates with a new structure."""
         if self._points:
-            new = [candidate for candidate in waiting if candidate.structure not in [one.structure for one in tried]]
+            old = {candidate.structure for candidate in tried}
+            new = [candidate for candidate in waiting if candidate.structure not in old]
             if on_path := self._points.next(new, self._best_trials(tried, 1)):
                 return on_path
         structures = [candidate.structure for candidate in self.ranked(tried, 1)] if self.scored else []
