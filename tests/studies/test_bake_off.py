@@ -65,8 +65,13 @@ def test_winners_and_the_regret() -> None:
         ["`pocketbert compress`", "1 of 1", "sst2 at 50 %", "–"],
     ]
     # Seed 0: dev chooses HSK, 2 points above; seed 1: fine-tuning, 1 point below.
-    assert "is 0.50 points behind the method" in text
-    assert "mean over 2 runs; its worst regret is +2.0 points: sst2, 50 %, seed 0" in text
+    assert "is 0.50 points behind (mean of 2 runs): 0.50 points behind (mean of 2 runs) at 50 %; its worst" in text
+    assert "its worst regret is +2.0 points: sst2, 50 %, seed 0" in text
+    # At a quarter, dev chooses fine-tuning, 7 points below; the mean of -7, 2 and -1 is -2.
+    quarter = [row("sst2", *values, share=0.25) for values in (("finetune", 0.73, 0.8), ("compress", 0.8, 0.9))]
+    more = tables.winners(file_of(*tables.rows_of(FILE), *quarter))
+    assert "is 2.00 points ahead (mean of 3 runs): 0.50 points behind (mean of 2 runs) at 50 %, " in more
+    assert " at 50 %, 7.00 points ahead (mean of 1 run) at 25 %; its worst regret is +2.0 points" in more
     assert "- 3 of 27 runs of the study have finished, at commits abc" in text
 
 

@@ -120,15 +120,24 @@ def _regrets(content: results.ResultFile) -> list[str]:
     runs = [f"{finished} of {len(all_cells(TASKS))} runs of the study have finished, at commits {commits}"]
     if not regrets:
         return runs
-    mean = float(np.mean(list(regrets.values())))
-    side = "behind" if mean >= 0 else "ahead of"
     (task, share, seed), worst = max(regrets.items(), key=lambda item: item[1])
+    by_limit: dict[float, list[float]] = {}
+    for (_, limit, _), points in regrets.items():
+        by_limit.setdefault(limit, []).append(points)
+    limits = [f"{_ahead(of_limit)} at {100 * limit:.0f} %" for limit, of_limit in by_limit.items()]
     return [
         *runs,
-        f"`pocketbert compress` is {abs(mean):.2f} points {side} the method that the dev split "
-        f"chooses, as a mean over {len(regrets)} runs; its worst regret is {worst:+.1f} points: {task}, "
-        f"{100 * share:.0f} %, seed {seed}",
+        "compared with the method that the dev split chooses, `pocketbert compress` is "
+        f"{_ahead([*regrets.values()])}: {', '.join(limits)}; its worst regret is {worst:+.1f} points: "
+        f"{task}, {100 * share:.0f} %, seed {seed}",
     ]
+
+
+def _ahead(regrets: Sequence[float]) -> str:
+    """A mean regret in words."""
+    mean = float(np.mean(regrets))
+    runs = f"{len(regrets)} run" + "s" * (len(regrets) != 1)
+    return f"{abs(mean):.2f} points {'behind' if mean >= 0 else 'ahead'} (mean of {runs})"
 
 
 def _scored(content: results.ResultFile, *, half_width: bool) -> list[Row]:
