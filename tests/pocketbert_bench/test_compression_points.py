@@ -159,16 +159,16 @@ def test_losses_without_training_are_those_of_transformers(
     def record(name: str, value: Callable[[], float]) -> float:
         return recorded[name] if name in recorded else recorded.setdefault(name, value())
 
-    def losses(seconds: float) -> dict[str, float]:
+    def losses(seconds: float, trials: int = 2) -> dict[str, float]:
         networks = [candidate(depth, depth) for depth in (5, 2, 4, 3, 1)] + [candidate(6, 2.5, neurons=7)]
         even = dataclasses.replace(THREE, structure=dataclasses.replace(THREE.structure, layers=(2, 4, 6)))
         factored = dataclasses.replace(FIVE, structure=dataclasses.replace(FIVE.structure, embedding_rank=3))
         networks += [dataclasses.replace(FIVE, training=Training(method="predictions")), even, factored]
-        return untrained_losses(inputs, teacher, networks, write, tmp_path / "scratch", seconds, record)
+        budget = dataclasses.replace(inputs, trials=trials)
+        return untrained_losses(budget, teacher, networks, write, tmp_path / "scratch", seconds, record)
 
-    # Without time, none is scored.
-    assert losses(0.0) == {} and not written
-    recorded.clear()
+    # Without time, none is scored, until the budget is larger.
+    assert losses(0.0, trials=1) == {} == losses(float("inf"), trials=1) and not written
     scored = losses(float("inf"))
     assert written == list(scored) and not (tmp_path / "scratch").exists()
     named = {candidate(depth, depth).structure.name: depth for depth in range(1, 6)}

@@ -172,7 +172,9 @@ def untrained_losses(
 
     def is_near(candidate: StudentCandidate) -> bool:
         name = candidate.structure.name
-        loss = record(f"score that {name} loses without training", lambda: measured(candidate))
+        # With a larger budget later, there is time for those that are unknown now.
+        label = f"score that {name} loses without training, in {inputs.budget}"
+        loss = record(label, lambda: measured(candidate))
         if loss < _UNKNOWN:
             losses[name] = loss
         return loss <= _FIRST_LOSS * most
